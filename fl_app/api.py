@@ -85,9 +85,8 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     if not any(word.startswith("engine=") for word in words):
         words.insert(0, f"engine={engine}")
     ready = prepare(words)
-    rounds = ready.experiment.federation.num_rounds
     console = Console(quiet=not progress, markup=False, emoji=False)
-    with LiveProgress(ready.folder, rounds, console, ready.experiment.adversary):
+    with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
         ready.run()
     done = read_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None

@@ -284,7 +284,7 @@ def run(overrides: list[str]) -> int:
     """
     from fl_app.config.building import build
     from fl_app.config.composition import compose
-    from fl_app.run.prepare import closing_note, opening_lines, prepare, require_data
+    from fl_app.run.prepare import closing_note, prepare, require_data
 
     console = fl_app.console.console()
     require_data(overrides)
@@ -294,12 +294,11 @@ def run(overrides: list[str]) -> int:
     from murmur.round.task import RunError
 
     ready = prepare(overrides)
-    folder, experiment = ready.folder, ready.experiment
-    for line in opening_lines(experiment):
+    folder = ready.folder
+    for line in ready.opening:
         console.print(line, style="yellow", soft_wrap=True, highlight=False)
-    rounds = experiment.federation.num_rounds
     try:
-        with LiveProgress(folder, rounds, console, experiment.adversary):
+        with LiveProgress(folder, ready.rounds, console, ready.adversary):
             ready.run()
     except KeyboardInterrupt:
         print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
@@ -307,7 +306,7 @@ def run(overrides: list[str]) -> int:
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
         return 1
-    learned = closing_note(experiment, (folder.metrics() or {}).get("accuracy"))
+    learned = closing_note(ready.labels, (folder.metrics() or {}).get("accuracy"))
     if learned is not None:
         console.print(f"note: {learned}", style="yellow", soft_wrap=True, highlight=False)
     show_end(folder, console)

@@ -25,7 +25,6 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import closing_note, opening_lines
 from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
-from murmur.learning.process import keep_heap
 from murmur.round.task import RunError, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
@@ -51,7 +50,6 @@ def main(grid: Grid, context: Context) -> None:
         ConfigError: the settings cannot be, or devices would not agree to them.
         RunError: the run cannot go on.
     """
-    keep_heap()
     limit_replies()
     if hasattr(grid, "pull_interval"):
         grid.pull_interval = PULL_SECONDS
@@ -90,7 +88,8 @@ def _tell(lines: Iterable[str]) -> None:
 
 def _end(experiment: Experiment, folder: RunFolder) -> list[str]:
     """What a finished run came to."""
-    learned = closing_note(experiment, (folder.metrics() or {}).get("accuracy"))
+    labels = experiment.strategy.setup.test.labels
+    learned = closing_note(labels, (folder.metrics() or {}).get("accuracy"))
     notes = [] if learned is None else [f"note: {learned}"]
     return notes + end_lines(folder, shlex.quote(str(folder.path)))
 

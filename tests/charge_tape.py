@@ -112,7 +112,7 @@ def record(monkeypatch):
 
     for (kind, name), price in HIDDEN.items():
 
-        def noised(mechanism, values, rng, *_, price=price):
+        def noised(mechanism, values, rng, *_, price=price, out=None):
             answer = chosen(values) if price is _choice else values
             return tape.note(mechanism, price, values, answer)
 

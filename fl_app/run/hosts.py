@@ -30,7 +30,7 @@ from fl_app.run.population import Population, population
 from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
-from murmur.learning.process import has_compiler, keep_heap
+from murmur.learning.process import LARGE, has_compiler, keep_heap, return_large_blocks
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
@@ -83,7 +83,7 @@ def build_trainer(
             "features=words with a linear model"
         )
     try:
-        return Trainer(
+        trainer = Trainer(
             model,
             dataset.input_shape,
             dataset.num_classes,
@@ -97,6 +97,11 @@ def build_trainer(
     except ValueError as error:
         group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
         raise ConfigError(f"{group}{error}") from error
+    if trainer.num_parameters < LARGE:
+        keep_heap()
+    else:
+        return_large_blocks()
+    return trainer
 
 
 def require_usable(trainer: Trainer) -> None:
@@ -333,7 +338,6 @@ def host_for(
             owner's policy of now.
         kind: builds the host from ``config`` and ``home``.
     """
-    keep_heap()
     key = (kind, home.folder, home.run, getattr(home, "owner", None), id(config))
     if getattr(_local, "key", None) != key:
         _local.host = kind(config, home)

@@ -10,6 +10,7 @@ that does not. A score before a run needs labelled public data, which is `murmur
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
@@ -26,6 +29,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance, is_at_chance
+from murmur.learning.process import LARGE
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement import THREATS, UNITS
@@ -46,15 +50,23 @@ class Ready:
     Attributes:
         overrides: Hydra's, which say the same on every machine and in every working directory:
             paths are absolute, ``auto`` is decided, folder and name of the run are among them.
-        experiment: what validated them. It does not run: the ServerApp builds its own.
         engine: of ``conf/engine`` (``fl_app.engines``).
         folder: the run's, which holds ``overrides.json`` already.
+        opening: the lines that it begins with.
+        rounds: how many there will be.
+        adversary: against whom its rows state ε, in words.
+        labels: of the server's test set, for ``closing_note``.
+
+    What validated it is gone, with a model of its own: the ServerApp builds another.
     """
 
     overrides: list[str]
-    experiment: Experiment
     engine: Any
     folder: RunFolder
+    opening: list[str]
+    rounds: int
+    adversary: str
+    labels: NDArray[np.int64]
 
     def run(self) -> None:
         """Run to the end; what stopped an earlier attempt is forgotten first.
@@ -101,7 +113,19 @@ def prepare(
     with folder.claim():
         experiment.checkpoint(folder)
         folder.save_overrides(words)
-    return Ready(words, experiment, engine, folder)
+    ready = Ready(
+        overrides=words,
+        engine=engine,
+        folder=folder,
+        opening=opening_lines(experiment),
+        rounds=experiment.federation.num_rounds,
+        adversary=experiment.adversary,
+        labels=experiment.strategy.setup.test.labels,
+    )
+    if experiment.trainer.num_parameters >= LARGE:
+        del experiment
+        gc.collect()  # its parts refer to each other, and would stay until Python looks for such
+    return ready
 
 
 def validated(overrides: Sequence[str]) -> Experiment:
@@ -248,9 +272,11 @@ def _help(experiment: Experiment, ratio: float) -> str:
     )
 
 
-def closing_note(experiment: Experiment, accuracy: float | None) -> str | None:
-    """What to say of a finished run whose accuracy is no better than chance; else None."""
-    labels = experiment.strategy.setup.test.labels
+def closing_note(labels: NDArray[np.int64], accuracy: float | None) -> str | None:
+    """What to say of a finished run whose accuracy is no better than chance; else None.
+
+    ``labels``: (n,), of the test set.
+    """
     if accuracy is None or not is_at_chance(accuracy, labels):
         return None
     return (

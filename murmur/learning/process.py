@@ -17,11 +17,14 @@ from threadpoolctl import ThreadpoolController
 
 KERNELS = "murmur.learning.kernels"
 """The package of hand-written kernels. Everything runs without it, slower."""
+LARGE = 2**22
+"""Parameters of a model from which on memory counts for more than the time to make buffers anew."""
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 # The largest value that mallopt's int takes, then the largest that older versions of glibc accept.
 _THRESHOLDS = (2**31 - 1, 2**25)
+_LARGE_BLOCK = 2**22  # bytes
 # Packages that bring threads of their own.
 _THREADED = ("numpy", "scipy.linalg", "sklearn", "torch")
 # The number of BLAS's threads belongs to the process. Of two blocks at a time, the first to end
@@ -38,14 +41,34 @@ def keep_heap() -> bool:
     By default glibc serves every large block with a fresh ``mmap`` and hands freed memory at the
     heap's end back to the kernel. A training step frees and allocates its activations each time, so
     it would fault in and zero every page of them again, which can cost as much as the arithmetic of
-    a small model. The price is that the process's resident size does not fall below its peak.
+    a small model. The price is that the process's resident size does not fall below its peak, and
+    vectors of a large model leave holes of their size in the heap.
 
-    Call it at process start: it concerns the whole process and later allocations only.
+    It concerns the whole process and later allocations only.
 
     Returns:
         Whether it agreed; where the C library has no ``mallopt`` (macOS, Windows, musl) nothing is
         done, and this is False.
     """
+    # Both options are set whatever becomes of the first.
+    accepted = [
+        any(_accepts(option, threshold) for threshold in _THRESHOLDS)
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)
+    ]
+    return all(accepted)
+
+
+def return_large_blocks() -> bool:
+    """Tell glibc to hand freed blocks of 4 MiB and more back to the kernel, one by one.
+
+    For a process with a model of ``LARGE`` parameters or more.
+    """
+    accepted = [_accepts(option, _LARGE_BLOCK) for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)]
+    return all(accepted)
+
+
+def _accepts(option: int, value: int) -> bool:
+    """Set an option of glibc's allocator; whether that is one and takes it."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -53,12 +76,7 @@ def keep_heap() -> bool:
         return False
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
-    # Both options are set whatever becomes of the first; mallopt returns 1 for an accepted value.
-    accepted = [
-        any(mallopt(option, threshold) == 1 for threshold in _THRESHOLDS)
-        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)
-    ]
-    return all(accepted)
+    return bool(mallopt(option, value) == 1)
 
 
 @contextmanager

@@ -111,7 +111,9 @@ def test_no_less_noise_is_drawn_than_charged(adaptive, monkeypatch):
 
     drawn = []
     monkeypatch.setattr(
-        DiscreteGaussian, "privatize_integers", lambda self, k, rng: drawn.append(self.sigma) or k
+        DiscreteGaussian,
+        "privatize_integers",
+        lambda self, k, rng, out=None: drawn.append(self.sigma) or k,
     )
     strategy = server(clipping={"adaptive": adaptive, "bit_noise": 3.0})
     zero = np.zeros(strategy.trainer.num_parameters)

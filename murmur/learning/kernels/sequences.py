@@ -26,6 +26,7 @@ from murmur.learning.kernels import stages
 from murmur.learning.kernels.fused import FusedBlock, FusedStage
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
 from murmur.learning.models import Dropout, Flatten
+from murmur.learning.process import LARGE
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
 
@@ -300,6 +301,8 @@ class ManualBackend(StagedBackend):
             batch: B.
             descend: whether the stages' targets are the parameters themselves; else the gradient.
         """
+        if self._flat.num_parameters >= LARGE:
+            self._plan.cache_clear()  # a large model's activations are there for one size at a time
         targets = self._parameters
         if not descend:
             targets = stages.stored_views(self._flat, self._gradient)

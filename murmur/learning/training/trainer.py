@@ -20,6 +20,7 @@ from murmur.common import seeded_torch
 from murmur.learning.inference import Inference
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
+from murmur.learning.process import LARGE
 from murmur.learning.training.backends import Precision, backend_for
 from murmur.learning.training.batches import (
     BatchLoader,
@@ -276,6 +277,8 @@ class Trainer:
                         gradient.add_(added)
                     optimiser.step(vector, gradient, pulled_to, how)
                 backend.after_step(how)
+        if self.num_parameters >= LARGE:
+            backend.rest()
         return self.parameters()
 
     def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:

@@ -85,8 +85,12 @@ class DiscreteGaussian(GridMechanism):
             scalar=self.dimension == 1,
         )
 
-    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+    def privatize_integers(
+        self, k: NDArray[Any], rng: NoiseGenerator, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
+
+        ``out``: as in ``GridMechanism``.
 
         Raises:
             ValueError: ``k`` has more than 2²⁶ numbers, does not hold integers, or one is beyond
@@ -97,7 +101,7 @@ class DiscreteGaussian(GridMechanism):
                 f"k of {np.size(k)} numbers: must have 2**26 at most, since more are accounted for "
                 "by no proof; release a part of them, such as a low-rank adapter"
             )
-        return super().privatize_integers(k, rng)
+        return super().privatize_integers(k, rng, out)
 
     def _scale(self) -> Fraction:
         return in_steps("sigma", self.sigma, self.grid)

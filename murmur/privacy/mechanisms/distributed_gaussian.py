@@ -150,13 +150,18 @@ class DistributedGaussian:
         """One sum, to whoever sees sums only."""
         return SummedEvent(self.release(), self.honest_clients)
 
-    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+    def privatize_integers(
+        self, k: NDArray[Any], rng: NoiseGenerator, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         """``k``, one client's contribution in grid steps, plus that client's share of the noise.
+
+        ``out``: where it goes, C-contiguous, a new array by default; it may be ``k`` itself.
 
         Raises:
             ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
         """
-        return DiscreteGaussian(self.share, self.sensitivity / self.grid).privatize_integers(k, rng)
+        mechanism = DiscreteGaussian(self.share, self.sensitivity / self.grid)
+        return mechanism.privatize_integers(k, rng, out)
 
     def _change(self, coordinates: int) -> float:
         return self.sensitivity / self.grid / math.sqrt(max(1, coordinates))

@@ -223,13 +223,17 @@ class GridMechanism(ABC):
         integers = Grid(self.grid, self.dimension).quantize(x)
         return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
 
-    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+    def privatize_integers(
+        self, k: NDArray[Any], rng: NoiseGenerator, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
+
+        ``out``: where it goes, C-contiguous, a new array by default; it may be ``k`` itself.
 
         Raises:
             ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
         """
-        return add_noise(k, self._sampler(), rng)
+        return add_noise(k, self._sampler(), rng, out)
 
 
 def in_steps(name: str, value: float, step: float) -> Fraction:
@@ -244,8 +248,12 @@ def in_steps(name: str, value: float, step: float) -> Fraction:
     return steps
 
 
-def add_noise(k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator) -> NDArray[np.int64]:
-    """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry, as a new array.
+def add_noise(
+    k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry, in ``out``.
+
+    ``out``: C-contiguous, a new array by default; it may be ``k`` itself.
 
     Raises:
         ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
@@ -255,8 +263,12 @@ def add_noise(k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator) -> NDArray
         raise ValueError(f"k of dtype {k.dtype}: must hold integers")
     if k.size and not -_LARGEST_INPUT <= int(k.min()) <= int(k.max()) <= _LARGEST_INPUT:
         raise ValueError("k: must lie within ±2**60")
-    out = k.astype(np.int64).reshape(-1)
-    for start in range(0, out.size, _BLOCK):
-        block = out[start : start + _BLOCK]
+    if out is None:
+        out = np.empty(k.shape, np.int64)
+    if out is not k:
+        out[...] = k
+    flat = out.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        block = flat[start : start + _BLOCK]
         block += sampler.sample(block.size, rng)
-    return out.reshape(k.shape)
+    return out

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import is_finite, require_positive, require_probability
+from murmur.common import blocks, is_finite, require_positive, require_probability
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
@@ -112,9 +112,10 @@ class Protection(ABC):
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,); a new array.
+        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,).
 
-        Without a ``bound``, in the units of ``total``'s integers.
+        ``total`` may be overwritten: the result may lie in its memory. Without a ``bound``, in the
+        units of ``total``'s integers.
         """
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
@@ -178,7 +179,7 @@ class Unprotected(Protection):
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
         """The weighted mean (d,), in the units of ``total``."""
-        return total / weight
+        return _in_its_memory(total, lambda block: block / weight)
 
 
 @dataclass(frozen=True)
@@ -314,7 +315,8 @@ class Clipped(Protection):
         size = len(total) - self.extra
         expected = self.divisor(weight)
         step = self.clip / CLIP_STEPS
-        mean = self.noised(number, total[:size], self.update_multiplier, noise) * (step / expected)
+        noised = self.noised(number, total[:size], self.update_multiplier, noise)
+        mean = _in_its_memory(noised, lambda block: block * (step / expected))
         if self.clipping.adaptive:
             bits = self.noised(number, total[size:], self.bit_multiplier, noise)
             share = 0.5 + float(bits[0]) / (2 * CLIP_STEPS * expected)
@@ -331,7 +333,8 @@ class Clipped(Protection):
     ) -> NDArray[Any]:
         """``total`` as round ``number`` may publish it: (n,), in the units of ``total``.
 
-        ``multiplier``: σ in clipping norms. As it is, where clients added the noise.
+        ``multiplier``: σ in clipping norms. As it is, where clients added the noise. ``total`` may
+        be overwritten.
         """
         return total
 
@@ -342,6 +345,16 @@ class Clipped(Protection):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The clipping norm."""
         self.clip = float(state["clip"][0])
+
+
+def _in_its_memory(
+    values: NDArray[Any], change: Callable[[NDArray[Any]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """``change`` of each entry of ``values`` (n,), of 64 bits, in the memory of ``values``."""
+    changed = values.view(np.float64)
+    for block in blocks(len(values)):
+        changed[block] = change(values[block])
+    return changed
 
 
 def _in_place(clipped: NDArray[Any], norm: float) -> Integers:

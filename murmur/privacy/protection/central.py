@@ -142,7 +142,7 @@ class Central(ServerNoise):
         if not self.noise_multiplier:
             return total
         mechanism = DiscreteGaussian(math.ceil(multiplier * CLIP_STEPS), CLIP_STEPS)
-        return mechanism.privatize_integers(total, noise)
+        return mechanism.privatize_integers(total, noise, out=total)
 
     def round_event(self) -> Event:
         """One published model, to whoever does not know the cohort if that is a secret sample.
@@ -237,7 +237,7 @@ class NoisedRows(ServerNoise):
         if not self.noise_multiplier:
             return total
         mechanism = DiscreteGaussian(math.ceil(multiplier * _EXCHANGED), _EXCHANGED)
-        return mechanism.privatize_integers(total, noise)
+        return mechanism.privatize_integers(total, noise, out=total)
 
     def round_event(self) -> Event:
         """One client's row, noised: all that any model of the round says of it."""

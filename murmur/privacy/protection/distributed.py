@@ -89,7 +89,8 @@ class Distributed(Clipped):
         if not self.noise_multiplier:
             return steps
         size = len(vector)
-        noised = self._shares["vector"].privatize_integers(steps[:size], noise)
+        own = steps[:size]
+        noised = self._shares["vector"].privatize_integers(own, noise, out=own)
         if not self.clipping.adaptive:
             return noised
         return np.append(noised, self._shares["bit"].privatize_integers(steps[size:], noise))

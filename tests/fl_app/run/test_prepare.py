@@ -127,6 +127,6 @@ def test_a_run_at_chance_says_so_and_one_above_does_not():
     labels = run.strategy.setup.test.labels
     guessed = np.bincount(labels).max() / len(labels)
     assert chance(labels) == guessed
-    assert "learned nothing that can be seen" in prepare.closing_note(run, guessed)
-    assert prepare.closing_note(run, guessed + 0.05) is None
-    assert prepare.closing_note(run, None) is None
+    assert "learned nothing that can be seen" in prepare.closing_note(labels, guessed)
+    assert prepare.closing_note(labels, guessed + 0.05) is None
+    assert prepare.closing_note(labels, None) is None

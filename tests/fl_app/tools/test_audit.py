@@ -113,13 +113,18 @@ def test_measured_epsilon_of_the_last_model_stays_below_the_bound_of_all_rounds(
     assert 0.2 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
+def without(self, x, rng, out=None):
+    """In place of a mechanism."""
+    return x
+
+
 def test_a_last_model_with_noise_in_its_first_round_alone_is_caught(audited, monkeypatch):
     update = FedAvg.update
 
     def forgetful(self, number, model, total, weight):
         with monkeypatch.context() as patch:
             if number > 1:
-                patch.setattr(DiscreteGaussian, "privatize_integers", lambda self, x, rng: x)
+                patch.setattr(DiscreteGaussian, "privatize_integers", without)
             return update(self, number, model, total, weight)
 
     monkeypatch.setattr(FedAvg, "update", forgetful)
@@ -258,7 +263,7 @@ def test_labels_with_too_little_noise_are_caught(audited, monkeypatch, broken):
 def test_shared_noise_of_a_third_of_the_scale_is_caught_in_the_sum(audited, monkeypatch):
     privatize = DiscreteGaussian.privatize_integers
 
-    def thin(self, x, rng):
+    def thin(self, x, rng, out=None):
         return x + (privatize(self, x, rng) - x) // 3
 
     monkeypatch.setattr(DiscreteGaussian, "privatize_integers", thin)
@@ -267,7 +272,7 @@ def test_shared_noise_of_a_third_of_the_scale_is_caught_in_the_sum(audited, monk
 
 
 def test_a_server_that_forgets_its_noise_is_caught(audited, monkeypatch):
-    monkeypatch.setattr(DiscreteGaussian, "privatize_integers", lambda self, x, rng: x)
+    monkeypatch.setattr(DiscreteGaussian, "privatize_integers", without)
     [(bound, found)] = audited(CENTRAL, 1_500)
     assert found.counted.epsilon > bound
 
@@ -332,7 +337,7 @@ def test_sums_of_evaluations_are_attacked_as_the_server_sees_them(audited, monke
     monkeypatch.setattr(
         DiscreteGaussian,
         "privatize_integers",
-        lambda self, x, rng: x + (privatize(self, x, rng) - x) // 2,
+        lambda self, x, rng, out=None: x + (privatize(self, x, rng) - x) // 2,
     )
     bound, found = audited(EVALUATED_SUM, 100)[-1]
     assert found.shown > bound

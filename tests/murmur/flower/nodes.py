@@ -142,7 +142,9 @@ def record(arrays) -> ArrayRecord:
 def without_noise(monkeypatch) -> None:
     """A test's hook: shares of the noise are 0."""
     monkeypatch.setattr(
-        DistributedGaussian, "privatize_integers", lambda self, k, rng: np.asarray(k, np.int64)
+        DistributedGaussian,
+        "privatize_integers",
+        lambda self, k, rng, out=None: np.asarray(k, np.int64),
     )
 
 

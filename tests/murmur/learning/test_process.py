@@ -1,12 +1,29 @@
 """What a process may use: its heap, and one thread where results must not depend on the cores."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from murmur.learning.process import keep_heap, one_thread
+
+FREED = """
+import numpy as np
+from murmur.learning import process
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+assert process.{}()
+blocks = [np.ones(2**20) for _ in range(16)]
+kept = blocks[0::2]
+full = resident()
+del blocks
+print((full - resident()) // 2**10)
+"""
 
 
 def threads():
@@ -47,3 +64,16 @@ def test_a_block_that_ends_gives_no_threads_to_another():
 
 def test_keeping_the_heap_is_harmless_and_repeatable():
     assert keep_heap() is keep_heap()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_a_heap_that_is_kept_grows_and_large_blocks_go_back():
+    def freed(how):
+        """MiB of 64 that are given back, with as many in between that are not."""
+        done = subprocess.run(
+            [sys.executable, "-c", FREED.format(how)], capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    assert freed("return_large_blocks") >= 60
+    assert freed("keep_heap") < 8

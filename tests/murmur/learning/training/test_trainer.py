@@ -145,6 +145,20 @@ def test_a_call_is_not_changed_by_what_ran_before(model: Any, settings: Any) -> 
     assert not np.array_equal(trained(model, shape, rng=rng(4), **defaults), first)
 
 
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}])
+def test_a_large_model_keeps_no_buffers_and_has_the_same_bits(monkeypatch, settings: Any) -> None:
+    expected = trained(batch_size=16, **settings)
+    monkeypatch.setattr("murmur.learning.training.trainer.LARGE", 1)
+    monkeypatch.setattr("murmur.learning.kernels.sequences.LARGE", 1)
+    subject = trainer()
+    made = vars(subject._backend).keys()
+    before = set(made)
+    images, labels = examples()  # 90: the last batch of an epoch is smaller
+    subject.train(images, labels, rng=rng(1), epochs=2, batch_size=16, lr=0.1, **settings)
+    assert np.array_equal(subject.parameters(), expected)
+    assert set(made) == before and not subject._backend._plan.cache_info().currsize
+
+
 def test_another_process_gets_the_same_bits() -> None:
     program = (
         "from tests.murmur.learning.training.test_trainer import TINY_CNN, trained; import sys;"

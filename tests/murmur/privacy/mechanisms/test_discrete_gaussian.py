@@ -183,6 +183,14 @@ def test_integers_stay_integers_so_that_sums_are_exact():
     assert np.array_equal(released, again) and np.array_equal(k, np.arange(12).reshape(3, 4))
 
 
+def test_noise_can_be_added_in_place_to_the_same_bits():
+    mechanism = DiscreteGaussian(sigma=3.0, sensitivity=1.0)
+    k = np.arange(2**16).reshape(256, 256)
+    released = mechanism.privatize_integers(k, NoiseGenerator.seeded("integers"))
+    own = mechanism.privatize_integers(k, NoiseGenerator.seeded("integers"), out=k)
+    assert own is k and np.array_equal(k, released)
+
+
 def test_rounding_adds_the_root_of_the_dimension_to_the_sensitivity():
     on_grid = DiscreteGaussian(sigma=1.0, sensitivity=2.0, grid=0.25)
     assert on_grid.event() == DiscreteGaussianEvent(sigma=4.0, sensitivity=8.0)
