@@ -5,8 +5,6 @@ class's Σ u uᵀ about that centre (``murmur.papers.class_moments``). Whatever 
 sends, no u is longer than 1.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from numpy.typing import NDArray

@@ -5,8 +5,6 @@ A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``murm
 that the server sends is not used. Whatever the server says of coordinates, the norm stays 1.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

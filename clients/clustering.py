@@ -4,8 +4,6 @@ Xie et al., ICML 2016 (``murmur.learning.clustering`` has the losses). Targets P
 per round from the model that arrived and the server's public cluster frequencies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated
 

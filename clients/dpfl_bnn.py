@@ -13,8 +13,6 @@ never leaves it. A round that is asked again starts from the state of the round 
 mixed once for each round, and evaluation changes nothing.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ Abadi et al., CCS 2016 (``murmur.papers.dpsgd`` has the equations), inside McMah
 2017. What leaves is the model, post-processing of the noisy sums.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

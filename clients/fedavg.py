@@ -6,8 +6,6 @@ loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice
 (``murmur.privacy.protection``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

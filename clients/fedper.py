@@ -10,8 +10,6 @@ client's own disk. Only the change of W_B is clipped, noised and charged. A clie
 for the first time begins with the W_P of the initial model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

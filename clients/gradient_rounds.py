@@ -8,8 +8,6 @@ needs to be known of features, labels or the number of examples. With ``model=ce
 is asked once, before the rounds, for the mean direction of its features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated

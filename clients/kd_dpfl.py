@@ -13,8 +13,6 @@ Symbols: ε_label, ε_g = ``scheme.plan.label``, ``scheme.plan.general``. Each f
 client's own settings, never from the server.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ leaves is how many examples of the public test set it gets right. A simulation's
 not a method: it is not private.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

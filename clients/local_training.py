@@ -5,8 +5,6 @@ the steps are taken stands here once. Local SGD can be done for all clients of a
 stack (``murmur.learning.training.stack``), which then finds its results ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -13,8 +13,6 @@ from the server. With ``privacy.sensitivity=dpsgd`` local training itself is pri
 (``murmur.papers.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

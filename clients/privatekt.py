@@ -12,8 +12,6 @@ from the number of images that really arrived and from the client's own budget, 
 server. ``clients.votes`` answers the same question for sums.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ asked follow from the client's own settings, never from the server. Each release
 the ledger before inference; a vector that is not finite counts as the uniform one.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ The server sees every client's row, so that it can leave out what does not fit. 
 is no sum in which others' noise could count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from clients.base import ClientSetup

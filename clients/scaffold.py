@@ -9,8 +9,6 @@ Symbols: K = local steps, η = learning rate. c_i stays on the client's own disk
 the update is (c_i⁺ − c_i) times ``control_scale``, which brings both to about one size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

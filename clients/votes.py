@@ -5,8 +5,6 @@ client's share of discrete Gaussian noise (``murmur.papers.privatekt.Votes``), a
 sees sums only, or against everybody with ``privacy.threat=local``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

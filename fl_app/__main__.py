@@ -4,8 +4,6 @@ Ctrl-C ends it in a sentence at any time: importing Hydra and PyTorch takes seco
 would answer with a traceback.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

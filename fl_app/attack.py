@@ -18,8 +18,6 @@ neighbours differ; for noise of one scale that is the likelihood ratio's. ``murm
 turns the scores of both into a lower bound on ε.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ The file is replaced as a whole, so that no reader meets half of it. Runs (``fl_
 and devices (``fl_app.device.health``) each write one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Apart from ``murmur.common``, since pydantic takes a third of a second to import
 device's help and an error message do without.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 import typing

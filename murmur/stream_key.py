@@ -1,7 +1,5 @@
 """The key of an experiment stream, as NumPy's bit generators take it (``murmur.common``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ release the centre of their features before the one round, and in it each class'
 about it (``murmur.papers.class_moments``). Everything after the sums is post-processing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated

@@ -8,8 +8,6 @@ what any other algorithm should beat where there is a public pool. Everything af
 post-processing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property

@@ -11,8 +11,6 @@ McMahan et al., AISTATS 2017, with the losses of Xie et al., ICML 2016
 Labels of the server's test set are used to report, never to train.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

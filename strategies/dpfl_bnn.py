@@ -13,8 +13,6 @@ There is no global model to test: every client has its own. In a simulation the 
 at all of them (``configure_evaluate``); those reports are no part of the protocol.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

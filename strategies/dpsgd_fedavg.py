@@ -6,8 +6,6 @@ public: they are the weights and set the lots' sampling rates, so neighbours dif
 nulled, which costs what one record less does.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -7,8 +7,6 @@ it is FedProx (Li et al., MLSys 2020); with one client that holds all data it is
 training.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

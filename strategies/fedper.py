@@ -7,8 +7,6 @@ a simulation's researcher gets the mean of the clients' own instead (``configure
 reports are no part of the protocol, and devices refuse them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np

@@ -7,8 +7,6 @@ server step are choices as in federated averaging; DP-FTRL over the same rounds 
 the rounds, for a part of the budget of its own, and taken away from them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

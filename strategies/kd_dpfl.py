@@ -16,8 +16,6 @@ Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated

@@ -4,8 +4,6 @@ What federation adds is the distance from here. Clients keep their models
 (``clients.local_only``); the server asks for nothing but their accuracy, which nothing protects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -11,8 +11,6 @@ Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``murmur.papers.
 which has the formulas. Sums and both noises are integers on one grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

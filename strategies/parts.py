@@ -5,8 +5,6 @@
 * ``Foretold``: what a planner says of a run's score from public numbers alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ is not the paper's, every client has K images of its own and the server computes
 ``strategy=votes`` asks the same question and takes sums. Symbols: K = ``K``, C = ``classes``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -12,8 +12,6 @@ predictions, each count under integer noise (``ProtectedCounts``), Gaussian nois
 sums; the accuracy is Σ right / Σ (right + wrong).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

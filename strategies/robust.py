@@ -11,8 +11,6 @@ release of sensitivity 2C that nothing averages. Noise that is made for a mean i
 client may move the aggregate by as much as its own update, not by an n-th of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Literal
 

@@ -9,8 +9,6 @@ Symbols: S = the cohort, N = all clients, c = ``control``. The protection bounds
 arrays together. Clients count alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -6,8 +6,6 @@ share of discrete Gaussian noise (``clients.votes``). The server sees noisy coun
 not in the paper. Symbols: K = ``K``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -18,8 +18,6 @@ decision is recorded in config.yaml and handed to every process among the overri
 being each machine's own. And equal settings have equal keys (``job_key``), on every machine.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import hashlib

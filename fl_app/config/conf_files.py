@@ -9,8 +9,6 @@ only: a class named in conf/model can build a model, and nothing else. (A device
 ``_target_`` from a server at all: ``fl_app.device.agreement``.)
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping

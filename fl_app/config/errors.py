@@ -1,7 +1,5 @@
 """The error shown to the user for an invalid configuration, with suggestions."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

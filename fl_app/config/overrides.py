@@ -3,8 +3,6 @@
 Nothing here composes a configuration or imports anything heavy.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import shlex

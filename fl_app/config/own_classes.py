@@ -15,8 +15,6 @@ names, also those of our packages: a folder that is a Flower app with ``strategi
 A device ignores all this: there its owner installs what runs (``fl_app.device.agreement``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

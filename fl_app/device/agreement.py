@@ -23,8 +23,6 @@ and before anything is charged; the other two on the server, before a run begins
 in ``_composed``.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -9,8 +9,6 @@ must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data t
 refused, and the server learns only that something was refused.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

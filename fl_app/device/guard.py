@@ -10,8 +10,6 @@ which nobody sees, since a zero is released in its place; and its time, which no
 since an answer leaves at the instant that the owner's policy fixes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import selectors

@@ -4,8 +4,6 @@ Called for messages that ask for a release (``fl_app.client_app``), after the po
 the device has agreed to the run. It imports PyTorch, which other messages do without.
 """
 
-from __future__ import annotations
-
 from omegaconf import DictConfig
 
 from fl_app.config.building import build

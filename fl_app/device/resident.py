@@ -9,8 +9,6 @@ answers runs of this Murmur with the ClientApp that is installed here, ``fl_app.
 anybody's with the app that they send.
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import time

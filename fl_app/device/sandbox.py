@@ -18,8 +18,6 @@ Sources: landlock(7), seccomp(2), user_namespaces(7); the numbers of calls are t
 (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

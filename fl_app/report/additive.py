@@ -5,8 +5,6 @@ it. The band is what the noise alone would give, two deviations to each side of 
 inside it has told nothing.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ and measured ε stand in both. The words are in ``assets/registry.yaml`` and ``a
 here are the values that they are filled with.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -11,8 +11,6 @@ nothing depends on colour vision. What stands in one panel has one promise (unit
 figures of other promises cannot be compared, and stand in panels of their own on the same axes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ its own two scripts, by their digests, and no request at all. Charts are interpr
 no text of a run is ever evaluated. Jinja escapes whatever stands in the page.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import math

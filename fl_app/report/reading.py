@@ -6,8 +6,6 @@ What a run holds may come from anywhere: nothing of it is executed, and every fi
 its form.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ What a figure or a table says of a setting is over its repetitions: of scores th
 interval; of ε the largest, since whoever relies on a setting relies on its worst run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ implementations found (``published.yaml``) beside what the runs did, where their
 ``as_csv``, ``as_latex`` and ``as_markdown`` write them for other programs.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

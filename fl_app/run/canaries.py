@@ -14,8 +14,6 @@ costs no message, and nobody's noise depends on it; the model is that of a distu
 adversary reads messages, a canary's is scored and added to nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -12,8 +12,6 @@ So a run that is killed at any instant goes on without a client answering twice 
 without noise of the server being drawn twice for one model.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -9,8 +9,6 @@ it with ``SimulatedHost`` here or with ``fl_app.device.hosts.DeviceHost`` on a d
 holds what the two are given alike. Answering itself is ``murmur.round.host``.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

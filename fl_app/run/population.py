@@ -11,8 +11,6 @@ steps, unless ``dataset.split=rows``. All draws follow from the run's seed.
 ``population`` is what a run uses; ``image_population`` is the same before features are computed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

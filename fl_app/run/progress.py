@@ -3,8 +3,6 @@
 It reads the run's own rows, so it works the same for every engine and costs the run nothing.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

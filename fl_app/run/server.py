@@ -9,8 +9,6 @@ user brings is refused before a run where it cannot work. Neither reads a client
 costs privacy: a start comes from a file, from the names of classes or from their public shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

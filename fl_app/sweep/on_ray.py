@@ -12,8 +12,6 @@ hydra-ray-launcher 1.2.2: it requires an old cloudpickle, Ray's dashboard and AW
 no cluster with its defaults, and ends the whole sweep when one worker is lost.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -7,8 +7,6 @@ one promise can be compared. ε is what the statement puts first, against the ad
 budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -8,8 +8,6 @@ here is what a run does with ``privacy=paper``, the abstract's arithmetic for re
 term that binds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

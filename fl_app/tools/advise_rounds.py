@@ -11,8 +11,6 @@ itself; symbols are the paper's: T rounds, K clients in each, N clients, m examp
 s the noise on a coordinate of a broadcast model.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Sequence

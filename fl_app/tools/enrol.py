@@ -5,8 +5,6 @@ Enters the public key of a node and the clients that it hosts into the table tha
 the node of its key and nowhere else. To end it: ``flwr supernode unregister``, and delete its line.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -6,8 +6,6 @@ node-config). With ``--shards`` each simulated client's share is written as ``cl
 so that devices can be tried with the data that a simulation gives them.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections.abc import Iterator, Sequence

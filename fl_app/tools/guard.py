@@ -8,8 +8,6 @@ it may do is in the device's policy, under ``guard``.
 What answers is ``fl_app.device.guard.Guard``.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

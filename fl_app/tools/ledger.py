@@ -9,8 +9,6 @@ Nothing here writes into a ledger. What a policy counts is asked of the policy i
 table says what its refusals will rest on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

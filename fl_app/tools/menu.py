@@ -9,8 +9,6 @@ where not measured; ``expected``: the result and where it was measured).
     murmur completion fish | source            # in ~/.config/fish/config.fish
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 

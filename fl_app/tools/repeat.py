@@ -8,8 +8,6 @@ A run follows from its configuration, its data and its seed, but for the noise: 
 from the operating system, as it must outside of tests, the models of a run and its rerun differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -8,8 +8,6 @@ is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry 
 Both read run folders only, and may be used while a run goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

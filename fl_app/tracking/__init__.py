@@ -7,8 +7,6 @@ installed refuses when it is made, before a run starts. ``RunHealth`` is told th
 for monitoring.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

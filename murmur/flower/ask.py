@@ -44,7 +44,6 @@ ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
 ASKED = "murmur"  # the record of a message that holds the ask
 DEVICE = "device"  # in a reply to the first phase: what the client says of itself
-REPORT = "report"
 
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")

@@ -3,8 +3,6 @@
 The format is safetensors; what belongs to the arrays and a checksum over both are its metadata.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

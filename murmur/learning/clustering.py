@@ -11,8 +11,6 @@ The model's outputs are log q, so that their softmax is q: as targets of the tra
 KL(P ‖ Q). Its own backend adds the reconstruction.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

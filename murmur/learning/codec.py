@@ -10,8 +10,6 @@ come from a hostile client, into the integers that are summed; ``check_total`` s
 already summed array is possible at all. ``array_from_bytes`` parses arrays from the network.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

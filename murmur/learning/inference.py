@@ -1,7 +1,5 @@
 """A model's outputs for many images, batch by batch, over several threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache

@@ -3,8 +3,6 @@
 One thread of linear algebra throughout: results do not depend on the number of cores.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

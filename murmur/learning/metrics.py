@@ -10,8 +10,6 @@ flatters: noise that is projected onto the simplex piles up in its corners and s
 ``judge`` and its ``Verdict``, whether a score says more than noise would.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import warnings

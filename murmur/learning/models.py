@@ -14,8 +14,6 @@ copies nothing, quick pooling) and ``initialise``, how layers of either kind are
 generator, never by PyTorch's global one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

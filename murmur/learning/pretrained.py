@@ -8,8 +8,6 @@ beside frozen layers what Hu et al., ICLR 2022 (LoRA), add to them, by Hugging F
 torchvision and peft are imported where they are used: few runs need either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Light to import: PyTorch is loaded only by ``has_bfloat16``, which asks it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ marks the images of which a present model is most confident, and what has spread
 model. All of it is post-processing of that model: no private data are touched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -17,8 +17,6 @@ Exchanging one record moves release 1 by at most 2 and release 2 by at most √2
 non-negative inner products, so ‖a − b‖² ≤ ‖a‖² + ‖b‖².
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

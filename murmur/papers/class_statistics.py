@@ -13,8 +13,6 @@ apart, so that a class that is a cluster or two needs a dozen numbers instead of
 less noise hides it. Symbols: d or k = numbers for each class, C = classes, P = images of the pool.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

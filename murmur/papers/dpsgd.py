@@ -10,8 +10,6 @@ is the model, post-processing of the noisy sums. ``strategy=dpsgd_fedavg`` is th
 KD-DPFL have it as one way to train.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ arXiv:1912.00818: base layers W_B are averaged, personalisation layers W_P never
 travel in the order of the model's own layers, so W_B is the beginning of the vector.
 """
 
-from __future__ import annotations
-
 import torch
 
 from murmur.learning.training.trainer import Trainer

@@ -21,8 +21,6 @@ For a given L, without momentum, the noise that ends in W has deviation L·σ₁
 one round that has the whole budget, whatever T is. T is free, L and C are the knobs.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -114,15 +112,6 @@ def start_from_names(names: NDArray[np.float32], scale: float) -> NDArray[np.flo
     if not np.all(lengths > 1e-9):
         raise ValueError("names: have the same features; write one line for each class")
     return np.vstack([np.zeros(len(names)), (scale * away / lengths).T])
-
-
-def start_from_rates(
-    rates: NDArray[np.float64], features: int, constant: float
-) -> NDArray[np.float64]:
-    """W₀ (1 + d, C) whose softmax is the classes' public ``rates`` (C,), whatever the features."""
-    start = np.zeros((1 + features, len(rates)))
-    start[0] = np.log(rates) / constant
-    return start
 
 
 _LEAST_SQUARE = 1e-8  # of the largest σ²: directions that are shorter are not raised further

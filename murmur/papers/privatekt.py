@@ -16,8 +16,6 @@ was said in a buffer, is fine-tuned on it, and trains itself further (eq. 5). Al
 post-processing. Symbols: K = labels of one client, C = ``classes``, n = clients, β = ``keep``.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

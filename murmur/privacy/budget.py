@@ -5,8 +5,6 @@ participation may cost, and what it costs then is derived from events, never fro
 ``Cohorts`` are the public facts about a run to which noise is calibrated beside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

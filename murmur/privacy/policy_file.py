@@ -7,8 +7,6 @@ converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`
 and of a key given twice the last one counts.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection

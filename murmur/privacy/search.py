@@ -5,8 +5,6 @@ measured one not above it, so a root that is only near is of no use. Functions a
 costly, floats to overflow, and values to be infinite where nothing is known.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

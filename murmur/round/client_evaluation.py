@@ -8,8 +8,6 @@ the researcher can be shown the unprotected figures beside the protected ones; t
 and a device refuses it.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import Counter

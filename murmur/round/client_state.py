@@ -9,8 +9,6 @@ It never leaves the device, so it costs no privacy by itself; what a later relea
 that release's matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

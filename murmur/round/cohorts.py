@@ -4,8 +4,6 @@ A ``Schedule`` draws the cohorts of a run: at random, in rotation, or as secret 
 ``Weights`` are public: whatever weight a node claims for its clients is compared with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

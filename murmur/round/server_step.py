@@ -8,8 +8,6 @@ A step is post-processing of a release: it costs no privacy. Each rule overrides
 it remembers is in ``moments``, and goes into the run's checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ server and nodes speak of each other's failures, and the log in which a machine 
 not say.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import traceback

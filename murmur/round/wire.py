@@ -15,8 +15,6 @@ sent again (``with_redelivery``). Both are about Flower 1.41, of which the tests
 on.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

@@ -8,8 +8,6 @@ clients lie, whoever is in every set of so few clients that would explain all im
 all such pairs is one of them. That is logic, not chance; it rests on the bound.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

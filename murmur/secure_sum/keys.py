@@ -7,8 +7,6 @@ order is prime: a point that decodes has no small order. Private keys are scalar
 public ones compressed points of 33.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache

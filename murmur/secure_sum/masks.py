@@ -5,8 +5,6 @@ of 2^b, so the modulus is applied once, when packing. Vectors are gone through i
 their size is made but the result.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Literal

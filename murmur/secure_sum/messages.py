@@ -5,8 +5,6 @@ and one receiver of one sum (``identity.box_key``). A message that was altered, 
 another sum or pair, or sent on to somebody else does not open.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -6,8 +6,6 @@ reach a holder, one of the two has lied, and nothing is disclosed that would say
 ``conflicts``. The server holds one running total of masked vectors and never an unmasked vector.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -12,8 +12,6 @@ Folders of pictures, arrays and CSV files of pixels need no package for tables, 
 reads columns in ``tables``, is not used here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal

@@ -6,8 +6,6 @@ and MD5 sums are torchvision's own. The decoded arrays live in a cache and are m
 there (``cache``). A user's own data: ``own_data`` and ``tables``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import importlib.util

@@ -10,8 +10,6 @@ columns of the same name, and cuts long rows or takes their first field for an i
 read to the letter or refused.
 """
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -6,8 +6,6 @@ that lacks a class must not number the others differently. ``conf/dataset`` name
 and a device reads its data by them.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ Gurevych, "Sentence-BERT", EMNLP 2019), less the mean of texts that say nothing:
 encoder's own vocabulary. Without that the common part of all texts takes most of the length.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

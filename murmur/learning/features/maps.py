@@ -4,8 +4,6 @@ None of them has parameters that private data have moved: the pixels, a fixed ne
 (``wavelets``), and a network that somebody else has trained on public data, frozen.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence

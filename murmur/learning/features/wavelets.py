@@ -9,8 +9,6 @@ ICLR 2021 (arXiv 2011.11660). With scales j = 0, 1 and 8 orientations:
 81 channels, each at every fourth pixel. ψ are Morlet wavelets, given in the Fourier domain.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

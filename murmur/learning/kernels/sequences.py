@@ -11,8 +11,6 @@ parameters within a vector, a column of ones beside each row, targets with their
 converted in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial, reduce

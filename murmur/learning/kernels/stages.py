@@ -19,8 +19,6 @@ rounded to it, on processors that compute in it. Between the layers, in all othe
 parameters and their updates, numbers stay float32.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

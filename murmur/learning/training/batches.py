@@ -4,8 +4,6 @@ A process holds its images once, on its device; clients are indices into them. B
 into memory that is made once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

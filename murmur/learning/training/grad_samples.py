@@ -9,8 +9,6 @@ A module of its own, since Opacus takes seconds to import. Three rules are our o
 * ``Embedding.padding_idx`` has no gradient, as in PyTorch.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

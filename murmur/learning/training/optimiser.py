@@ -1,7 +1,5 @@
 """Optimisers over a flat parameter vector, in place and without allocation per step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ another one converts at its own door (``training.backends.Backend.arrange``).
 given, so that they are neither trained, clipped, noised nor sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -9,8 +9,6 @@ A client's batches are those that ``Trainer.train`` draws, so that its result is
 the same but for the rounding of sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

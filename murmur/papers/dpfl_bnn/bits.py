@@ -11,8 +11,6 @@ theorem 1 is ``claimed_epsilon``. Beyond the paper, to make the guarantee mean s
 Both halves of the algorithm get their ``WeightBits`` from one ``ReleaseSettings``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ kernels are installed: ``network.binary_backend`` chooses. First come the stages
 this network has, then the backend that puts all layers' stages in a row for each batch size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache

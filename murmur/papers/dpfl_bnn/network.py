@@ -13,8 +13,6 @@ arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neura
   same rule. ``murmur.papers.dpfl_bnn.kernels`` does the same faster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

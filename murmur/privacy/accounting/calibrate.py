@@ -10,8 +10,6 @@ bits. Results err towards more noise. All raise ValueError where ε is not finit
 where no noise of the range that is searched meets it.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -6,8 +6,6 @@ releases together in several ways, each proven by itself, and give the least. Wh
 proven ε is infinite and δ is 1: the safe side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

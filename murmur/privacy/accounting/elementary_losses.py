@@ -30,8 +30,6 @@ add their noise. The ε is against who sees the shuffled reports only. dp-accoun
 shuffling.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

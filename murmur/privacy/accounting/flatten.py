@@ -5,8 +5,6 @@ that help only against some adversaries (secure sums, shuffling, samples) are re
 nowhere else. dp-accounting has no such adversaries: its events are all seen by themselves.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

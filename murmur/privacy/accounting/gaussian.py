@@ -33,8 +33,6 @@ coordinates of a million releases no float shows it. Below, a coordinate's exact
 convolution (``elementary_losses``). dp-accounting knows neither sums nor weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

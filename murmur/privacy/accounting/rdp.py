@@ -13,8 +13,6 @@ Ours, since dp-accounting knows no discrete noise, no sums and no shuffling, con
 orders only, and its fractional orders of sampled noise are proven for continuous noise alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -8,8 +8,6 @@ know which of the two it is.
 A ``Tally`` cannot change, so that all who have spent the same share one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ signatures (``chain``). Replies are kept for as long as they may be asked for ag
 can be computed anew, so rows of these two tables do go.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from pathlib import Path

@@ -5,8 +5,6 @@ A ``Charge`` goes in and an ``Outcome`` comes back. What is kept is an ``Entry``
 that a better accountant improves the figure without touching the record.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import operator

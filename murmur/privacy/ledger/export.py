@@ -4,8 +4,6 @@ The first row is the header, the last one the device's signature over the number
 last seal and the time, so that nobody else can cut the file short.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ between the commit and the anchor. The file has two slots, and each new anchor r
 the two, so that a power cut in the middle of writing leaves the other.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -5,8 +5,6 @@ keeps database, key and anchor together: one writer at a time, whose entries are
 anchored, and readers who verify what others have added before they use it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ the row is committed, and removed after the row is: a kill in between leaves a f
 goes with the next reply that is stored.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ A model may have 10⁷ entries: vectors are gone through in blocks, in float64, 
 size is made but the result.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -11,8 +11,6 @@ geometric distribution (``Geometric``), of which the discrete Laplace and the di
 are made.
 """
 
-from __future__ import annotations
-
 import bisect
 import decimal
 import math

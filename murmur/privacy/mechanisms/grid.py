@@ -6,8 +6,6 @@ less than one grid step more per coordinate: the functions here say by how much 
 ``GridMechanism`` is what the discrete Laplace and the discrete Gaussian mechanism share.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

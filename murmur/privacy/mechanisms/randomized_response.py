@@ -6,8 +6,6 @@ same mechanism, said otherwise: report the truth with p = β + (1−β)/C, and e
 with q = (1−β)/C, so that p/q = e^ε.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

@@ -6,8 +6,6 @@ proposes candidates with replacement until a coin falls heads; permute-and-flip 
 Sheldon 2020) without, which is never worse and up to twice as good in expected error.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

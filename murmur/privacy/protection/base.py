@@ -16,8 +16,6 @@ Gaussian release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z
 a round.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

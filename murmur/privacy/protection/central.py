@@ -17,8 +17,6 @@ of the noised rows costs nothing more. A client that did not answer counts as on
 update, noised like the others: how many rows there are tells nothing of anybody.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -9,8 +9,6 @@ Cohorts are known to the server, so that sampling amplifies nothing: a client pa
 which it is asked.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

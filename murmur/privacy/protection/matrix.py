@@ -19,8 +19,6 @@ the sensitivity of the whole run, which is one Gaussian release. Nothing relies 
 Rotating cohorts keep a client's rounds b apart, where the columns of C do not overlap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property

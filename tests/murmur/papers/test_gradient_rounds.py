@@ -10,7 +10,6 @@ from murmur.papers.gradient_rounds import (
     log_frequencies,
     signal_to_noise,
     start_from_names,
-    start_from_rates,
 )
 
 RNG = np.random.default_rng(0)
@@ -75,12 +74,6 @@ def test_names_become_weights_of_one_length_that_tell_classes_apart():
 def test_names_with_the_same_features_are_refused():
     with pytest.raises(ValueError, match="one line for each class"):
         start_from_names(np.ones((2, 4), np.float32), 10)
-
-
-def test_public_rates_are_what_the_model_says_at_first():
-    start = start_from_rates(np.array([0.2, 0.8]), 4, 0.3)
-    logits = 0.3 * start[0]
-    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(), [0.2, 0.8])
 
 
 def test_the_signal_beside_the_noise():
