@@ -11,8 +11,6 @@ First come what an audit and the host give to clients (``Canary``, ``ClientMemor
 ``ClientSetup``), then ``Client`` itself.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -95,7 +93,7 @@ class ClientSetup:
         What is public about who is asked when.
     """
 
-    trainer: Trainer
+    trainer: "Trainer"
     public: NDArray[np.float32]
     test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
     budget: Budget

@@ -7,8 +7,6 @@ Examples:
     >>> frame.groupby("privacy.epsilon")["accuracy"].mean()           # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +40,7 @@ class Result:
     metrics: Mapping[str, Any]
     statement: Statement
 
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> "pandas.DataFrame":
         """The rows as a pandas frame.
 
         Raises:
@@ -93,7 +91,7 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     return Result(ready.folder.path, done.rows, done.metrics, done.statement)
 
 
-def results(folder: str | Path) -> pandas.DataFrame:
+def results(folder: str | Path) -> "pandas.DataFrame":
     """A record for each run of a sweep, or of a folder of runs: what differed, and its figures.
 
     Args:

@@ -9,8 +9,6 @@ Exit statuses: 0, 1 where a run or what a tool looked at failed, 2 where the inp
 after Ctrl-C. What is wrong with the input is one sentence on standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import contextlib
@@ -251,7 +249,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     from fl_app.config.conf_files import CONF
     from fl_app.sweep.on_ray import register_launcher
 
-    def task(_: DictConfig) -> Any:
+    def task(_: "DictConfig") -> Any:
         started.append(True)
         return job(list(HydraConfig.get().overrides.task))
 

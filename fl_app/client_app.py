@@ -5,8 +5,6 @@ message needs it. There the owner's policy is asked first, then what the device 
 (``fl_app.device.agreement``). Of what goes wrong the server hears one sentence, always the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -76,7 +74,7 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     return host_for(config, home, SimulatedHost).answer(content)
 
 
-def _on_device(content: RecordDict, context: Context, health: Health) -> Host | SecureParties:
+def _on_device(content: RecordDict, context: Context, health: "Health") -> "Host | SecureParties":
     """What answers here, once the policy holds and the device agrees to the run.
 
     In this order: the owner's policy, before anything that a server has sent is read; whether the

@@ -3,8 +3,6 @@
 ``murmur --help`` imports this and no library.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import threading
@@ -45,7 +43,7 @@ def replace_unknown_characters() -> None:
             stream.reconfigure(errors="replace")
 
 
-def console(highlight: bool = True) -> Console:
+def console(highlight: bool = True) -> "Console":
     """A console that cuts no table where it is piped into a file or another program.
 
     Square brackets and colons are no markup: a user's values are shown as they are.
@@ -73,7 +71,7 @@ class LiveDisplay(ABC):
         bar: of rich; started and stopped with the context.
     """
 
-    def __init__(self, bar: Progress) -> None:
+    def __init__(self, bar: "Progress") -> None:
         self._bar = bar
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._refresh, daemon=True)

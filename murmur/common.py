@@ -8,8 +8,6 @@ own. Privacy noise never comes from here: see ``murmur.privacy.noise``.
 NumPy and PyTorch are imported where they are used: a ledger does without them.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import math
@@ -54,13 +52,13 @@ def require_probability(name: str, value: float) -> None:
         raise ValueError(f"{name}={value}: must lie in (0, 1)")
 
 
-def require_finite(name: str, x: NDArray[Any]) -> None:
+def require_finite(name: str, x: "NDArray[Any]") -> None:
     """Raise ValueError if ``x`` holds NaN or infinities."""
     if not is_finite(x):
         raise ValueError(f"{name}: holds NaN or infinities, which no clipping can bound")
 
 
-def is_finite(x: NDArray[Any]) -> bool:
+def is_finite(x: "NDArray[Any]") -> bool:
     """Whether ``x`` holds neither NaN nor infinities."""
     import numpy as np  # a ledger, whose events are checked here, does without
 
@@ -155,7 +153,9 @@ def replace_file(path: Path, *content: bytes | memoryview) -> None:
     sync_folder(path.parent)
 
 
-def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+def experiment_rng(
+    seed: int, purpose: str, round: int = 0, client: int = 0
+) -> "np.random.Generator":
     """A generator that is a pure function of its four arguments, on every platform.
 
     Philox-4x64, keyed by the first 128 bits of SHA-256 over the arguments. The hash makes any two

@@ -14,8 +14,6 @@ The class reads in that order: what an algorithm says, Flower's own methods, wha
 questions, cohorts, checkpoints), helpers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -429,7 +427,7 @@ class CohortStrategy(Strategy, ABC):
             self.drawn = (number, self.setup.cohorts.cohort(number, self.setup.noise))
         return self.drawn[1]
 
-    def switch_on(self, evaluation: ClientEvaluation) -> None:
+    def switch_on(self, evaluation: "ClientEvaluation") -> None:
         """Let ``evaluation`` ask clients after a round; ValueError where it does not fit.
 
         It does not where the algorithm has a way of its own to evaluate on clients, or where the

@@ -15,8 +15,6 @@ request with which tasks are taken is signed with the same secret, its time, and
 once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac
@@ -308,7 +306,7 @@ class Runtime:
         signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods)
         self._client = _client(address, secret, signed)
 
-    def claim(self) -> Task | None:
+    def claim(self) -> "Task | None":
         """The oldest task that waits, of whatever type; None also while no SuperNode answers.
 
         Every type is taken: one that nobody claims would keep the SuperNode waiting for ever.
@@ -352,7 +350,7 @@ class Task:
     number: int
     for_client: bool
 
-    def open(self) -> OpenTask:
+    def open(self) -> "OpenTask":
         """Begin with it, in the process that is to answer it: its heartbeat starts there."""
         return OpenTask(self.address, self.secret, self.token)
 
@@ -379,7 +377,7 @@ class OpenTask:
         pulse = _client(address, secret, own)
         threading.Thread(target=self._beat, args=(pulse,), daemon=True).start()
 
-    def __enter__(self) -> OpenTask:
+    def __enter__(self) -> "OpenTask":
         return self
 
     def __exit__(self, *_: object) -> None:

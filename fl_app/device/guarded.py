@@ -9,8 +9,6 @@ What goes in, and what comes out, are frames: the length of all (8 bytes), the l
 (4 bytes), the head as JSON, whose ``sizes`` are those of the parts, and the parts.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import json
@@ -133,7 +131,7 @@ def _app(folder: Path, bundle: bytes) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _arrays(reply: Message, record: str, names: Sequence[str]) -> list[bytes]:
+def _arrays(reply: "Message", record: str, names: Sequence[str]) -> list[bytes]:
     """Bytes of the arrays ``names``, from the record that was sent or else from the only one."""
     if not names:
         return []
@@ -146,7 +144,7 @@ def _arrays(reply: Message, record: str, names: Sequence[str]) -> list[bytes]:
     return [arrays[name].data for name in names]
 
 
-def _metrics(reply: Message) -> dict[str, float]:
+def _metrics(reply: "Message") -> dict[str, float]:
     """All metrics that are one number, by name."""
     found = {}
     for record in reply.content.metric_records.values():

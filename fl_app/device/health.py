@@ -6,8 +6,6 @@ nothing but what was charged or is public. Counts that are not in the ledger are
 previous file, since every message has its own process; if that file is lost they restart at 0.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -111,7 +109,7 @@ def _count(listed: object) -> int:
     return 0
 
 
-def _spent(ledger: Ledger, policy: Policy) -> dict[str, float]:
+def _spent(ledger: "Ledger", policy: Policy) -> dict[str, float]:
     """Releases, and ε of the most exposed client; infinite where it cannot be accounted for.
 
     As the owner's policy counts it: at its δ, against its threat, for its unit.

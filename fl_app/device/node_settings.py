@@ -8,8 +8,6 @@ policy="/etc/murmur/policy.yaml" state="/var/lib/murmur"'``). Without a policy a
 everything.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
@@ -62,7 +60,7 @@ class OwnerSettings:
     label: str = "label"
 
     @classmethod
-    def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
+    def of(cls, node_config: Mapping[str, Any]) -> "OwnerSettings":
         """The settings that the node-config holds; DeviceError names the key that is malformed.
 
         Flower gives numbers, text and truth values; lists are text such as '3,7'. Keys that are not
@@ -199,7 +197,7 @@ class NodeSettings(DeviceHome):
         return SecureParties(self, self.owner.clients, self.owner.sums, run.is_on)
 
     @classmethod
-    def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
+    def device(cls, node_config: Mapping[str, Any], run: str) -> "NodeSettings":
         """A device, by what its owner has set in its node-config.
 
         From here on what this process writes is readable by its user only. A policy that is missing

@@ -5,8 +5,6 @@ The metadata has one key, ``murmur``, with a JSON object: ``input_shape`` (chann
 ``model`` (the settings of ``conf/model``) and ``privacy`` (the statement of the run).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +72,7 @@ class ModelFile:
     about: dict[str, Any]
 
     @classmethod
-    def load(cls, path: Path) -> ModelFile:
+    def load(cls, path: Path) -> "ModelFile":
         """The model in ``path``, a file or a run's folder.
 
         The file may come from anybody. Nothing in it is unpickled, and it can name only classes

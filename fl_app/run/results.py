@@ -23,8 +23,6 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib
@@ -102,7 +100,7 @@ class RunFolder:
         self.error_path = self.path / "error.json"
 
     @classmethod
-    def existing(cls, path: Path) -> RunFolder:
+    def existing(cls, path: Path) -> "RunFolder":
         """The folder at ``path``, for tools that make none.
 
         Raises:
@@ -199,11 +197,11 @@ class RunFolder:
         """
         self._write("rounds.jsonl", "".join(lines).encode())
 
-    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def save_checkpoint(self, checkpoint: "Checkpoint") -> None:
         """Replace the place where the run goes on if it is interrupted now."""
         checkpoint.save(self.checkpoint_path)
 
-    def load_checkpoint(self) -> Checkpoint | None:
+    def load_checkpoint(self) -> "Checkpoint | None":
         """The last checkpoint, or None; ConfigError where the run's files are damaged."""
         checkpoint = Checkpoint.load(self.checkpoint_path)
         if checkpoint is not None:
@@ -484,7 +482,7 @@ class Checkpoint:
         replace_file(path, to_bytes(arrays, facts))
 
     @classmethod
-    def load(cls, path: Path) -> Checkpoint | None:
+    def load(cls, path: Path) -> "Checkpoint | None":
         """The checkpoint at ``path`` with the rows beside it; None where there is none.
 
         Rows beyond those that the checkpoint knows are left out: their rounds are done again.

@@ -12,8 +12,6 @@ The jobs may run in other processes, on other machines: what happened is read fr
 does one of them in whatever process that is, and notes a failure where the others find it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import json
@@ -149,7 +147,7 @@ class Sweep:
     single: bool = False
 
     @classmethod
-    def plan(cls, overrides: Sequence[str]) -> Sweep:
+    def plan(cls, overrides: Sequence[str]) -> "Sweep":
         """Compose every job of the command; nothing is written.
 
         Two jobs with the same settings are one. Of a search only the words that hold for all jobs

@@ -18,8 +18,6 @@ held out. Clients' data have no part in it. Where the best candidate loses too m
 run reaches without noise, clients are doubled until one does not.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys
@@ -297,7 +295,7 @@ def signal(argv: list[str]) -> int:
     return 0
 
 
-def foretold(experiment: Experiment) -> Foretold | None:
+def foretold(experiment: "Experiment") -> "Foretold | None":
     """What the strategy's planner says; None without noise.
 
     Raises:

@@ -11,8 +11,6 @@ The words after it are a run's folder, into whose statement the measured ε of o
 written, or settings as for a run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -130,7 +128,7 @@ class Bound:
     claimed: float | None
 
     @classmethod
-    def of(cls, exposure: Exposure, statement: Statement, releases: int) -> Bound:
+    def of(cls, exposure: Exposure, statement: Statement, releases: int) -> "Bound":
         """What the statement would say of them, as far as the adversary's view goes.
 
         Args:
@@ -146,7 +144,7 @@ class Bound:
         return cls._said(exposure, statement, releases, claimed)
 
     @classmethod
-    def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> Bound:
+    def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> "Bound":
         """What the statement says of all models, after a run that ``strategy`` has made.
 
         ``rounds``: how many it had.
@@ -157,7 +155,7 @@ class Bound:
     @classmethod
     def _said(
         cls, exposure: Exposure, statement: Statement, releases: int, claimed: float | None
-    ) -> Bound:
+    ) -> "Bound":
         """The assumed ε of ``exposure`` where it rests on assumptions, else the proven one.
 
         ``claimed``: what the paper states for as many ``releases``.

@@ -9,8 +9,6 @@ First the commands, then what they ask of a device, then checks of a machine, of
 certificates, of a SuperLink, and of what locks foreign apps in.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -681,7 +679,7 @@ def limits(user: int) -> Check:
     return Check("limits", OK, "of the kernel, for each process and for all of this account")
 
 
-def _apps_data(folder: Path, rules: GuardRules) -> Check:
+def _apps_data(folder: Path, rules: "GuardRules") -> Check:
     """Whether what an app may read is there, and the device's own folder is no part of it.
 
     DeviceError where not.

@@ -5,8 +5,6 @@ device agrees to it by its own conf/, and its policy is asked about one release 
 it would be by the messages of the run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class PlannedReleases:
     seeded: bool
 
     @classmethod
-    def of(cls, experiment: Experiment) -> PlannedReleases:
+    def of(cls, experiment: Experiment) -> "PlannedReleases":
         """By what the run's statement would say of one participation."""
         strategy = experiment.strategy
         privacy = experiment.privacy

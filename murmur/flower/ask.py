@@ -19,8 +19,6 @@ Read ``Ask``, the terms of one round, then ``Layout``, the order of a model's nu
 The functions at the end read arrays out of messages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -108,7 +106,7 @@ class Ask:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def in_message(cls, content: RecordDict) -> Ask:
+    def in_message(cls, content: RecordDict) -> "Ask":
         """The ask in a message, which may be hostile.
 
         Read from the text ``ask`` of the record ``murmur``. All fields are checked as for one that
@@ -182,7 +180,7 @@ class Ask:
             assumptions.insert(0, INVENTS_NOBODY)
         return replace(self.mechanism.release(), assumptions=tuple(assumptions))
 
-    def codec(self, size: int) -> AskedCodec:
+    def codec(self, size: int) -> "AskedCodec":
         """The form of answers (size,): integers of 32 bits, in steps of the radius over 2^20.
 
         Args:

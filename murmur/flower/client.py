@@ -13,8 +13,6 @@ message (``_answer``) with the app inside it (``_Asked``). Each message is answe
 must last from one to the next is in the device's folder, never in memory.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
@@ -140,7 +138,7 @@ class Device:
     guarded: bool = False
 
     @classmethod
-    def of(cls, context: Context, guarded: bool = False) -> Device:
+    def of(cls, context: Context, guarded: bool = False) -> "Device":
         """By the folder that the owner has named, or a trial's.
 
         The folder is ``murmur`` of the node-config or MURMUR_DEVICE of the environment. It holds

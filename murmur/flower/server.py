@@ -18,8 +18,6 @@ sums only. What that rests on stands in the statement, ``privacy.txt`` in the fo
 clients are asked.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import json
@@ -101,7 +99,7 @@ def private(
     evaluate: Ranges | None = None,
     frozen: Sequence[str] = (),
     simulated: bool = False,
-) -> Private:
+) -> "Private":
     """``strategy`` under client-level differential privacy, against a server that sees sums only.
 
     Neighbours differ in all data of one client (replace-one). At least three nodes must take part
@@ -848,7 +846,7 @@ def state(
     ask: Ask,
     released: Mapping[int, Counter[tuple[Release, int]]],
     known: Mapping[int, Mapping[str, bool]],
-) -> Statement:
+) -> "Statement":
     """The statement of all that was asked so far, with ``ask``.
 
     Two adversaries: a server that sees only sums, for which a sum holds the noise of its honest

@@ -16,8 +16,6 @@ distance 2, L2 √2. Replacing the client can change all of at most m examples: 
 First come vectors, one class for each protection and ``ResultSettings`` that chooses; then counts.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -311,7 +309,9 @@ class ResultSettings:
             )
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None) -> ResultSettings:
+    def of(
+        cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None
+    ) -> "ResultSettings":
         """From a user's ``settings``.
 
         Args:
@@ -406,7 +406,7 @@ class ProtectedCounts:
             raise ValueError(f"epsilon={self.epsilon}: must be at most {largest:g} for counts")
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], budget: Budget) -> ProtectedCounts:
+    def of(cls, settings: Mapping[str, Any], budget: Budget) -> "ProtectedCounts":
         """From a user's ``settings``.
 
         Args:

@@ -33,8 +33,6 @@ Chaudhuri, "Auditing f-differential privacy in one run", 2024, algorithm 3).
 scores tell two groups apart.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -421,7 +419,7 @@ class CanaryAudit:
     @classmethod
     def of(
         cls, scores: ArrayLike, inside: ArrayLike, delta: float, is_gaussian: bool = True
-    ) -> CanaryAudit:
+    ) -> "CanaryAudit":
         """From the m canaries' ``scores`` and coins, (m,) each, at ``delta`` above 0.
 
         ``is_gaussian``: whether the noise is.

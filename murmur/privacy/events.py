@@ -12,8 +12,6 @@ Every class raises ValueError ("name=value: must ...") for a parameter out of it
 event which exists can be accounted for. Neither NumPy nor SciPy is loaded: a ledger needs neither.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -35,7 +33,7 @@ class Unit(StrEnum):
     CLIENT = "client"
     RECORD = "record"
 
-    def covers(self, other: Unit) -> bool:
+    def covers(self, other: "Unit") -> bool:
         """Whether what protects this unit protects ``other``: a client's records are in it."""
         return self is Unit.CLIENT or other is Unit.RECORD
 
@@ -52,7 +50,7 @@ class Adjacency(StrEnum):
     ADD_REMOVE = "add_remove"
     REPLACE_SPECIAL = "replace_special"
 
-    def covers(self, other: Adjacency) -> bool:
+    def covers(self, other: "Adjacency") -> bool:
         """Whether ε between these neighbours is at least ε between ``other``: any, or null."""
         if self is other:
             return True
@@ -63,7 +61,7 @@ class Adjacency(StrEnum):
 class Event:
     """One mechanism's use on one unit's data."""
 
-    _kinds: ClassVar[dict[str, type[Event]]] = {}
+    _kinds: ClassVar[dict[str, type["Event"]]] = {}
 
     def __init_subclass__(cls) -> None:
         Event._kinds[cls.__name__] = cls

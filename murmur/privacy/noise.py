@@ -6,8 +6,6 @@ for tests and reproductions only: whoever knows the seed can remove the noise, w
 privacy statement of a run that used it.
 """
 
-from __future__ import annotations
-
 import builtins
 import hashlib
 import operator
@@ -51,12 +49,12 @@ class NoiseGenerator:
         self._stream = _KeyStream(key)
 
     @classmethod
-    def from_os(cls) -> NoiseGenerator:
+    def from_os(cls) -> "NoiseGenerator":
         """A generator keyed with 256 bits of the operating system's entropy."""
         return cls(os.urandom(_KEY_BYTES), is_seeded=False)
 
     @classmethod
-    def seeded(cls, *parts: int | str | builtins.bytes) -> NoiseGenerator:
+    def seeded(cls, *parts: int | str | builtins.bytes) -> "NoiseGenerator":
         """A reproducible generator, for tests and reproductions; it voids privacy.
 
         The key is SHA-256 over an encoding of ``parts`` in which type and length precede each
@@ -117,7 +115,7 @@ class NoiseGenerator:
     def __repr__(self) -> str:
         return f"NoiseGenerator({'seeded' if self._is_seeded else 'from_os'})"
 
-    def _current_stream(self) -> _KeyStream:
+    def _current_stream(self) -> "_KeyStream":
         stream = self._stream
         if stream.process == this_process():
             return stream

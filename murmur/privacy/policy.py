@@ -9,8 +9,6 @@ secure sum, its own ε, and the ε of all that its client has released in its li
 explains line by line.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -212,7 +210,7 @@ class Policy:
     guard: GuardRules | None = None
 
     @classmethod
-    def load(cls, path: Path | str) -> Policy:
+    def load(cls, path: Path | str) -> "Policy":
         """The policy in the YAML file ``path``.
 
         Never raises: a file that is missing, malformed or too long gives a policy that refuses
@@ -228,7 +226,7 @@ class Policy:
             return cls(source, defect=reason[:500])
 
     @classmethod
-    def simulation(cls) -> Policy:
+    def simulation(cls) -> "Policy":
         """The policy of virtual clients, which have no owner.
 
         All is allowed, and still counted in their ledger.

@@ -9,8 +9,6 @@ what an ε means in odds, and, before all else, why no figure here may be relied
 so.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap
@@ -152,7 +150,7 @@ class Guarantee:
         return sum(self.sizes.get(name, 1) for name in self.clients)
 
     @classmethod
-    def of(cls, exposure: Exposure, delta: float, unit: Unit, adjacency: Adjacency) -> Guarantee:
+    def of(cls, exposure: Exposure, delta: float, unit: Unit, adjacency: Adjacency) -> "Guarantee":
         """Derive every ε from the events in ``exposure``.
 
         Without assumptions every release is taken to be seen by itself: that a sum or a shuffler
@@ -241,7 +239,7 @@ class Statement:
         warnings: Iterable[str] = (),
         void: Iterable[str] = (),
         split: str = "",
-    ) -> Statement:
+    ) -> "Statement":
         """Derive every ε from the events in ``exposures``, one guarantee each.
 
         Raises ValueError without exposures, or for a ``delta`` not in [0, 1).
@@ -273,7 +271,7 @@ class Statement:
         return {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Statement:
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Statement":
         """The inverse of ``to_dict``; raises ValueError for anything else."""
         try:
             return cls(

@@ -11,8 +11,6 @@ Replies are untrusted. One that no honest node sends is rejected as a whole: its
 failed, and their data count as released, since the node may have charged them all the same.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,7 +175,7 @@ class Outcome:
         """None of ``clients`` contributes; what was said of one of them before is replaced."""
         self.failed.update(dict.fromkeys(clients, reason))
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: "Outcome") -> None:
         """Take another phase of the same round into this one's row: failures and bytes."""
         self.failed.update(other.failed)
         self.bytes_down += other.bytes_down
@@ -188,7 +186,7 @@ class Outcome:
         return {name: getattr(self, name) for name in _FACTS}
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Outcome:
+    def of(cls, facts: Mapping[str, Any]) -> "Outcome":
         """The inverse of ``facts``, which may come from a file."""
         named = {
             name: {int(client): why for client, why in facts[name].items()}
@@ -223,7 +221,7 @@ class Guests(Protocol):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
 
-    def compose(self, exposures: Sequence[Exposure]) -> list[Exposure]:
+    def compose(self, exposures: "Sequence[Exposure]") -> "list[Exposure]":
         """``exposures`` with what was measured."""
 
 

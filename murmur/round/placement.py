@@ -9,8 +9,6 @@ OpenSSH writes it (``0,3 ecdsa-sha2-nistp384 AAAA...``). Flower's SuperLink, sta
 ServerApp every node's key. Nothing that a node claims about itself is used.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +110,7 @@ class DevicePlacement:
         Seconds to wait for them.
     """
 
-    def __init__(self, enrolment: Enrolment, quorum: float, timeout: float) -> None:
+    def __init__(self, enrolment: "Enrolment", quorum: float, timeout: float) -> None:
         self.enrolment = enrolment
         self.quorum = quorum
         self.timeout = timeout
@@ -165,7 +163,7 @@ class Enrolment:
     clients: Mapping[bytes, tuple[int, ...]]
 
     @classmethod
-    def load(cls, path: str | Path) -> Enrolment:
+    def load(cls, path: str | Path) -> "Enrolment":
         """Read a table; empty lines are passed over.
 
         ValueError says that the file cannot be read, or names the line that is wrong.
@@ -187,7 +185,7 @@ class Enrolment:
                     raise ValueError(f"{place}, line {number}: {error}") from error
         return found
 
-    def with_node(self, key: str, clients: Iterable[int]) -> Enrolment:
+    def with_node(self, key: str, clients: Iterable[int]) -> "Enrolment":
         """A new table with one node more; ValueError where its key or a client is there already.
 
         ``key``: as OpenSSH writes it. ``clients``: the ids that it hosts.

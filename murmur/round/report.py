@@ -12,8 +12,6 @@ from events whenever a statement is made.
 exposures, and an evaluation uses them too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -67,8 +65,8 @@ class Releasing(Protocol):
     participations: Counter[int]
     before: Counter[int]
     sums: Sums
-    evaluation: ClientEvaluation | None
-    canaries: Guests | None
+    evaluation: "ClientEvaluation | None"
+    canaries: "Guests | None"
 
     def release_event(self) -> Event:
         """What one participation releases about one client, by itself: no sum is in it."""

@@ -4,8 +4,6 @@
 without the rest (``murmur.flower.server``); ``ServerSetup`` is all of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,9 +102,9 @@ class ServerSetup:
         ``cohort_size`` or ``quorum`` is out of its range.
     """
 
-    trainer: Trainer
+    trainer: "Trainer"
     public: NDArray[np.float32]
-    test: Examples
+    test: "Examples"
     budget: Budget
     seed: int
     num_clients: int
@@ -118,7 +116,7 @@ class ServerSetup:
     round_timeout: float = 3600.0
     placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     schedule: Schedule | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    metrics: "Mapping[str, Metric]" = field(default_factory=dict)
     split: str = ""
     warnings: tuple[str, ...] = ()
     strategy: str = ""

@@ -16,8 +16,6 @@ honest clients have sealed for each other. Pairwise masks are derived in MASK on
 the clients were told by then: masks of clients that were told different things do not cancel.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
@@ -65,7 +63,7 @@ def _once(phase: Phase) -> Callable[[_Method], _Method]:
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
-        def guarded(self: SecureClient, *arguments: Any) -> bytes:
+        def guarded(self: "SecureClient", *arguments: Any) -> bytes:
             self.require_due(phase)
             self.done = len(_ORDER)
             answer = method(self, *arguments)
@@ -124,7 +122,7 @@ class SecureClient:
         me: int,
         identity: bytes | None = None,
         entropy: Entropy = os.urandom,
-    ) -> SecureClient:
+    ) -> "SecureClient":
         """Take part in a new sum with fresh secrets.
 
         ``identity``: None for a key of this sum's only. ``entropy`` differs in tests only.

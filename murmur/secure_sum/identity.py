@@ -7,8 +7,6 @@ Below it stands what each key, share and signature of a sum is derived from or b
 for client and server.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -192,7 +190,7 @@ class SeenPeers:
                 sync_folder(self.path.parent)
 
     @cached_property
-    def _seen(self) -> _Keys:
+    def _seen(self) -> "_Keys":
         return _Keys.read(self.path)
 
 
@@ -204,7 +202,7 @@ class _Keys:
         self._client: dict[bytes, int] = {}
 
     @classmethod
-    def read(cls, path: Path) -> _Keys:
+    def read(cls, path: Path) -> "_Keys":
         """Those in a file, none where it is not there; ValueError where it is damaged."""
         keys = cls()
         if path.exists():
@@ -297,7 +295,7 @@ class Advertisement:
         return b"".join((*keys, signature))
 
     @classmethod
-    def of(cls, sent: bytes) -> Advertisement:
+    def of(cls, sent: bytes) -> "Advertisement":
         """The parts of what travelled; SecureSumError for another length. Nothing is checked."""
         if len(sent) != ADVERTISED_BYTES:
             raise SecureSumError("its public keys are malformed")
@@ -305,7 +303,7 @@ class Advertisement:
         return cls(*(sent[start:end] for start, end in pairwise(ends)))
 
     @classmethod
-    def read(cls, sent: bytes, terms: Terms, client: int) -> Advertisement:
+    def read(cls, sent: bytes, terms: Terms, client: int) -> "Advertisement":
         """``of``, with its signature checked: SecureSumError where it is not ``client``'s.
 
         Whether the keys are points of the curve is for ``require_valid`` to say, or for whoever

@@ -4,8 +4,6 @@
 node-config, where no server can lower them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -141,7 +139,7 @@ class SecureSumSettings:
                 f"peers={self.peers}: must be a file with the key of each client ({error})"
             ) from error
 
-    def owner_rules(self) -> OwnerRules:
+    def owner_rules(self) -> "OwnerRules":
         """What simulated clients ask of a sum: what the run's settings say, and no more."""
         return OwnerRules(self.colluders, neighbours=2, server=self.server)
 

@@ -17,8 +17,6 @@ Reed-Solomon decoding (Gao, "A new algorithm for decoding Reed-Solomon codes", 2
 to (m − threshold) / 2 may be wrong.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ class Dealing:
     @classmethod
     def of(
         cls, seed: bytes, key: bytes, threshold: int, holders: int, about: bytes
-    ) -> tuple[Dealing, list[bytes]]:
+    ) -> "tuple[Dealing, list[bytes]]":
         """A sharing of two secrets, and each holder's share; holder ``i`` is at ``i`` + 1.
 
         Args:
@@ -108,7 +106,7 @@ class Dealing:
     @classmethod
     def read(
         cls, sent: bytes, threshold: int, holders: int, about: bytes, seed: bytes, key: bytes
-    ) -> Dealing:
+    ) -> "Dealing":
         """What was ``sent``, if it is a sharing of the secrets behind the public keys.
 
         ``seed`` and ``key``: S and K, as the dealer advertised them. SecureSumError for anything

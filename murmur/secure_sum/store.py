@@ -8,8 +8,6 @@ The last answers stay too. A server that was killed asks again, and the same req
 bytes; anything else in a phase that is done gets nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable
@@ -128,7 +126,7 @@ class SumStates:
         self._file_of |= dict.fromkeys(here, file)
         left -= here
 
-    def _merged(self, path: Path, clients: Iterable[int]) -> _File:
+    def _merged(self, path: Path, clients: Iterable[int]) -> "_File":
         """The file as it is now, with what was put of ``clients``."""
         file = _File.read(path)
         for client in clients:
@@ -198,7 +196,7 @@ class _File:
     lines: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> _File:
+    def read(cls, path: Path) -> "_File":
         """The file at ``path``, empty where there is none; SecureSumError if it is damaged."""
         file = cls(path)
         try:

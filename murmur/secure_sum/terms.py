@@ -12,8 +12,6 @@ client's neighbours, d* the most dropouts, each but for a probability 2^-a over 
 of the hypergeometric distribution, exact in log space.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -408,7 +406,7 @@ class Terms:
         return {**asdict(self), "clients": list(self.clients)}
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Terms:
+    def from_dict(cls, plain: dict[str, Any]) -> "Terms":
         """The inverse of ``to_dict``; ValueError for anything else."""
         try:
             return cls(**{**plain, "clients": tuple(plain["clients"])})
@@ -416,7 +414,7 @@ class Terms:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
     @staticmethod
-    def read(sent: bytes) -> Terms:
+    def read(sent: bytes) -> "Terms":
         """From what was ``sent``; ValueError for anything else.
 
         All clients of a process share what was read from the same bytes, and what follows from it:

@@ -10,8 +10,6 @@ Encoders that somebody has published are kept beside them: an encoder is a folde
 once. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -48,7 +46,7 @@ class RawExamples:
     pixels: NDArray[np.uint8] | NDArray[np.float32]
     labels: NDArray[Any]
 
-    def take(self, indices: NDArray[np.integer[Any]]) -> RawExamples:
+    def take(self, indices: NDArray[np.integer[Any]]) -> "RawExamples":
         """The examples at ``indices``, (n,), in their order."""
         return RawExamples(self.pixels[indices], self.labels[indices])
 

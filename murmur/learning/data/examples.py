@@ -5,8 +5,6 @@ examples. Where it is known whose rows are, whole owners are taken: nobody then 
 sides.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,7 +51,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, indices: NDArray[np.integer[Any]]) -> Examples:
+    def take(self, indices: NDArray[np.integer[Any]]) -> "Examples":
         """The examples at ``indices`` (integers, in that order), copied into memory."""
         return Examples(self.images[indices], self.labels[indices])
 

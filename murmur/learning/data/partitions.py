@@ -13,8 +13,6 @@ by groups or a power law. They draw from the run's own stream, need no further p
 every client an example or say why they cannot.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from abc import abstractmethod
@@ -50,7 +48,7 @@ class Shares(Sequence[Rows]):
         """How many rows each client has, (clients,)."""
 
     @abstractmethod
-    def among(self, rows: Rows) -> Shares:
+    def among(self, rows: Rows) -> "Shares":
         """The same shares of ``rows``, whose places these shares number."""
 
     @abstractmethod
@@ -83,7 +81,7 @@ class Dealt(Shares):
     ends: Rows
 
     @classmethod
-    def to(cls, owners: Rows, num_clients: int) -> Dealt:
+    def to(cls, owners: Rows, num_clients: int) -> "Dealt":
         """From ``owners`` (N,): which client has each row, ``_NOBODY`` where none has it."""
         sizes = np.bincount(owners[owners != _NOBODY], minlength=num_clients)
         ends = np.cumsum(sizes)
@@ -91,7 +89,7 @@ class Dealt(Shares):
         return cls(np.argsort(owners, kind="stable")[unused:], ends)
 
     @classmethod
-    def joined(cls, shares: Sequence[Rows]) -> Dealt:
+    def joined(cls, shares: Sequence[Rows]) -> "Dealt":
         """From one sorted array for each client."""
         return cls(np.concatenate(shares), np.cumsum([len(rows) for rows in shares]))
 
@@ -100,7 +98,7 @@ class Dealt(Shares):
         """See ``Shares``."""
         return np.diff(self.ends, prepend=0)
 
-    def among(self, rows: Rows) -> Dealt:
+    def among(self, rows: Rows) -> "Dealt":
         """See ``Shares``."""
         return Dealt(rows[self.rows], self.ends)
 
@@ -138,7 +136,7 @@ class Drawn(Shares):
         """See ``Shares``."""
         return np.full(self.clients, self.size)
 
-    def among(self, rows: Rows) -> Drawn:
+    def among(self, rows: Rows) -> "Drawn":
         """See ``Shares``."""
         return replace(self, rows=rows[self.rows])
 

@@ -8,8 +8,6 @@ model that can be drawn, one curve a column and one map a pair.
 Values that the list lacks, and numbers below or above the range, have bins of their own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -43,7 +41,7 @@ class Column:
     bins: int = 0
 
     @classmethod
-    def of(cls, name: str, told: Mapping[str, Any]) -> Column:
+    def of(cls, name: str, told: Mapping[str, Any]) -> "Column":
         """The column as a schema writes it: ``{list: [...]}`` or ``{range: [low, high], bins: n}``.
 
         Raises ValueError with the column's name, what is wrong and what is allowed.

@@ -6,8 +6,6 @@ fitted (``Components``) is part of the model: it is public, and a digest names i
 runs on one thread, so that results do not depend on the number of cores.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +74,7 @@ class Components:
         return {"features_mean": self.mean, "features_projection": self.projection}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray]) -> Components | None:
+    def of(cls, arrays: Mapping[str, NDArray]) -> "Components | None":
         """The inverse of ``arrays``; None where they are not there.
 
         Raises:

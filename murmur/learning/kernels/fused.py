@@ -13,8 +13,6 @@ order, so that the bits depend neither on the batch nor on the width of the proc
 Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which writes the code.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +91,7 @@ class FusedBlock:
         self.geometry = Geometry(channels, convolution.out_channels, kernel, image, relu)
 
     @classmethod
-    def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> FusedBlock | None:
+    def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> "FusedBlock | None":
         """The block at the beginning of a supported sequence.
 
         Args:

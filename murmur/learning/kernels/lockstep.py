@@ -8,8 +8,6 @@ is tried: before clients of one kind first train in lockstep, made-up ones do it
 kind whose bits differ trains one by one. No result depends on who trains beside whom.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -210,7 +208,7 @@ class Lockstep:
                     self._parameters.sub_(added, alpha=how.lr)
             return self._public()[: len(shares)].numpy()
 
-    def _build(self, batch: int) -> _Plan:
+    def _build(self, batch: int) -> "_Plan":
         return _Plan(self._flat.module, self._parameters, batch)
 
     def _batches(

@@ -4,8 +4,6 @@ The faster ways live in ``murmur.learning.kernels``, which is found by its name:
 it, and where the folder is missing autograd does its work.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,7 +88,7 @@ class Backend(ABC):
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """One plain step: w ← retention·w − lr·gradient."""
 
-    def lockstep(self, alone: Alone) -> Lockstep | None:
+    def lockstep(self, alone: "Alone") -> "Lockstep | None":
         """What trains many clients at once to the bits of ``alone``; None where nothing does."""
         return None
 

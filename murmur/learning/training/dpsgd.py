@@ -18,8 +18,6 @@ coordinate grow, so that one example adds an integer vector of norm at most ``SE
 sum, exactly, in any number of dimensions; and the sums are exact in whatever order they are made.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -107,7 +105,7 @@ class DpSgd:
 
     def train(
         self,
-        trainer: Trainer,
+        trainer: "Trainer",
         images: Images,
         labels: Labels,
         *,
@@ -177,7 +175,7 @@ def shifted(images: Tensor, views: int) -> Tensor:
     return torch.stack(found, dim=1).flatten(0, 1)
 
 
-def require_constants(trainer: Trainer) -> None:
+def require_constants(trainer: "Trainer") -> None:
     """ValueError where training changes a buffer, which no clipping and no noise reaches."""
     if trainer.statistics:
         kind = type(trainer.flat.module).__name__

@@ -5,8 +5,6 @@ parameters (``parameters``) by a backend's steps (``backends``), which is PyTorc
 plain sequences of layers, hand-written (``murmur.learning.kernels``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -294,7 +292,7 @@ class Trainer:
         return evaluate_logits(self.logits(images), labels)
 
     def _alone(
-        self, images: Images, labels: NDArray[np.int64], share: Share, kind: Kind
+        self, images: Images, labels: NDArray[np.int64], share: Share, kind: "Kind"
     ) -> NDArray[np.float32]:
         """One client of ``kind`` by itself, for ``Lockstep`` to compare with."""
         self.load(share.start)

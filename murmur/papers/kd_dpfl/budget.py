@@ -20,8 +20,6 @@ First come the user's settings (``Grouping``, ``Spending``, ``Uploads``), then `
 them into an ε for everybody, then ``Scheme``, which adds the mechanisms and prices each path.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,7 +162,9 @@ class Plan:
     special: float = 0.0
 
     @classmethod
-    def of(cls, budget: Budget, sizes: Sequence[int], grouping: Grouping, asked: Spending) -> Plan:
+    def of(
+        cls, budget: Budget, sizes: Sequence[int], grouping: Grouping, asked: Spending
+    ) -> "Plan":
         """Share the total of ``budget`` by what is ``asked``.
 
         Args:
@@ -322,7 +322,7 @@ class Scheme:
         local: Lots,
         uploads: Uploads,
         special: Lots,
-    ) -> Scheme:
+    ) -> "Scheme":
         """From the sections of ``conf/strategy/kd_dpfl.yaml``.
 
         Args:

@@ -12,8 +12,6 @@ that general clients have. The client adds the noise, the server states it, the 
 all three ask the same objects. Symbols: q = ``count``, C = ``classes``, ε = a client's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,7 +69,7 @@ class Labelling:
     clients: int = 1
     unit: Unit = Unit.RECORD
 
-    def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> Labelling:
+    def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> "Labelling":
         """The same for a public set of ``pool`` images.
 
         Args:

@@ -19,8 +19,6 @@ first-order effect vanishes: E F(w + n) − F(w) ≈ ½ c E‖n‖², with c the
 directions (the bound takes the largest, ρ, and β‖n‖ besides). ``murmur advise rounds`` reads both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -135,7 +133,7 @@ class Curve:
     retention: float | None = None
 
     @classmethod
-    def of(cls, constants: Constants, dimension: int | None = None) -> Curve:
+    def of(cls, constants: Constants, dimension: int | None = None) -> "Curve":
         """The paper's bound; ValueError where its assumption fails."""
         failure = constants.failure()
         if failure is not None:
@@ -226,7 +224,7 @@ class EstimatedConstants:
         local: Local,
         rounds: int,
         rng: np.random.Generator,
-    ) -> EstimatedConstants:
+    ) -> "EstimatedConstants":
         """Average ``rounds`` times over all clients from ``parameters`` (d,) on, and look.
 
         F is the mean of the clients' losses; F* counts as 0, below which no cross-entropy goes. The
@@ -283,7 +281,7 @@ class _Look:
     spread: float
 
     @classmethod
-    def at(cls, trainer: Trainer, data: Shards, weights: Parameters) -> _Look:
+    def at(cls, trainer: Trainer, data: Shards, weights: Parameters) -> "_Look":
         squares = []
         total = np.zeros(len(weights))
         for rows in data.rows:
@@ -308,10 +306,10 @@ class _Look:
     def steepness(self) -> float:
         return float(np.linalg.norm(self.gradient))
 
-    def turn(self, other: _Look) -> float:
+    def turn(self, other: "_Look") -> float:
         return float(np.linalg.norm(other.gradient - self.gradient))
 
-    def distance(self, other: _Look) -> float:
+    def distance(self, other: "_Look") -> float:
         return float(np.linalg.norm(other.weights.astype(np.float64) - self.weights))
 
 

@@ -22,8 +22,6 @@ keeps the last two at what was planned. The bound on the sum is that of the anal
 mechanism (Balle & Wang 2018). Nothing is gained from the secrecy of who was scheduled.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -267,7 +265,7 @@ class NbaflNoise:
     @classmethod
     def of(
         cls, budget: Budget, sizes: Sequence[int] | None, dimension: int, asked: NbaflSettings
-    ) -> NbaflNoise:
+    ) -> "NbaflNoise":
         """The noise of what is ``asked``.
 
         Args:

@@ -16,8 +16,6 @@ importing it takes a run 0.7 s of processor time, a tenth of a short run, and it
 long for 10,000 steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,7 +64,7 @@ class Losses:
     is_exact: bool
 
     @classmethod
-    def of(cls, leaves: Mapping[Event, int], scale: float) -> Losses | None:
+    def of(cls, leaves: Mapping[Event, int], scale: float) -> "Losses | None":
         """Of elementary releases with their counts; None where some loss is not known.
 
         Args:

@@ -19,8 +19,6 @@ Ours. dp-accounting 0.6 composes by plain FFT without adding its error to δ, so
 on which the sum is exact, and takes 15 to 1,000 times as long for them: docs/accounting.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +70,7 @@ class LatticeLoss:
     count: int = 1
 
     @classmethod
-    def of(cls, losses: Floats, masses: Floats, step: float, count: int = 1) -> LatticeLoss:
+    def of(cls, losses: Floats, masses: Floats, step: float, count: int = 1) -> "LatticeLoss":
         """A loss on a lattice of ``step`` that is at least as bad as the atoms, and hardly worse.
 
         Each atom is split between its two neighbours on the lattice so that its mass under P
@@ -91,7 +89,7 @@ class LatticeLoss:
         np.add.at(probabilities, index + 1, up)
         return cls(step, lowest, np.trim_zeros(probabilities, "b"), count)
 
-    def on_step(self, step: float) -> LatticeLoss:
+    def on_step(self, step: float) -> "LatticeLoss":
         """The same loss on another lattice, rounded up (``of``); itself on its own step."""
         if step == self.step:
             return self
@@ -267,7 +265,7 @@ class _Tilted:
     trusted_from: float = -math.inf
 
     @classmethod
-    def of(cls, parts: Sequence[LatticeLoss], gaussian_mu: float, theta: float) -> _Tilted | None:
+    def of(cls, parts: Sequence[LatticeLoss], gaussian_mu: float, theta: float) -> "_Tilted | None":
         """Compose; None where the distribution does not fit the largest window."""
         log_scale = _log_mgf(parts, gaussian_mu, theta)
         if not parts:

@@ -10,8 +10,6 @@ its seal is the digest of its contents, and if the last one read is signed; what
 spent is counted on the way.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -46,7 +44,7 @@ class Header:
     text: str
 
     @classmethod
-    def of(cls, created: str, key: str) -> Header:
+    def of(cls, created: str, key: str) -> "Header":
         """The header of a ledger that is begun at the UTC time ``created``."""
         values = {"format": FORMAT, "created": created, "key": key}
         return cls(json.dumps(values, separators=(",", ":"), sort_keys=True))
@@ -89,12 +87,12 @@ class Signer:
         self._key = key
 
     @classmethod
-    def generate(cls) -> Signer:
+    def generate(cls) -> "Signer":
         """A signer with a new key."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def from_pem(cls, pem: bytes) -> Signer:
+    def from_pem(cls, pem: bytes) -> "Signer":
         """The inverse of ``to_pem``; ValueError or TypeError for anything else."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, Ed25519PrivateKey):
@@ -230,7 +228,7 @@ class History:
         return json.dumps(plain, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> History:
+    def from_text(cls, text: str) -> "History":
         """The inverse of ``to_text``, for text whose signature was checked."""
         plain = json.loads(text)
         spends: dict[str, Tally] = {}

@@ -5,8 +5,6 @@ its reply was stored, answered with the same bytes; another request for the same
 refused. What ``admit`` (the owner's policy) says is asked while other writers are kept out.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -270,7 +268,7 @@ class Ledger:
                     asked.add(spent)
         return kept
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> "Ledger":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -13,8 +13,6 @@ the tail is ever rejected. Canonne, Kamath and Steinke reject from a discrete La
 needs about 1.5 times as many candidates and an exponential for each.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import Decimal
@@ -106,7 +104,7 @@ class DiscreteGaussian(GridMechanism):
     def _scale(self) -> Fraction:
         return in_steps("sigma", self.sigma, self.grid)
 
-    def _sampler(self) -> DiscreteGaussianSampler:
+    def _sampler(self) -> "DiscreteGaussianSampler":
         return discrete_gaussian_sampler(self._scale())
 
 

@@ -4,8 +4,6 @@ P(X = x) = (1−r)/(1+r) · r^|x| with r = e^(−step/scale): Ghosh, Roughgarden
 (2009). Pure ε-DP with ε = Δ₁/scale, for the L1 sensitivity Δ₁ of what lies on the grid.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -54,7 +52,7 @@ class DiscreteLaplace(GridMechanism):
     @classmethod
     def calibrated(
         cls, epsilon: float, sensitivity: float, grid: float = 1.0, dimension: int | None = None
-    ) -> DiscreteLaplace:
+    ) -> "DiscreteLaplace":
         """The mechanism with privacy ``epsilon``, the growth through rounding included.
 
         Raises:
@@ -82,7 +80,7 @@ class DiscreteLaplace(GridMechanism):
     def _scale(self) -> Fraction:
         return in_steps("scale", self.scale, self.grid)
 
-    def _sampler(self) -> DiscreteLaplaceSampler:
+    def _sampler(self) -> "DiscreteLaplaceSampler":
         return discrete_laplace_sampler(self._scale())
 
 

@@ -10,8 +10,6 @@ With h = 1 nothing is shared: every client's noise protects it alone, against wh
 message.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +86,7 @@ class DistributedGaussian:
         grid: float | None = None,
         coordinates: int | None = None,
         coarsest: float = math.inf,
-    ) -> DistributedGaussian:
+    ) -> "DistributedGaussian":
         """The least noise with which ``releases`` sums are (``epsilon``, ``delta``)-DP together.
 
         ``grid``: None for the coarsest, up to ``coarsest``, on which the noise counts as the

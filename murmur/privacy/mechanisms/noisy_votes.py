@@ -9,8 +9,6 @@ the Gaussian (``murmur.privacy.accounting.gaussian``), and what is released is r
 whole votes.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -47,7 +45,7 @@ class NoisyVotes:
         require_count("queries", self.queries)
 
     @classmethod
-    def calibrated(cls, noise: str, epsilon: float, delta: float, queries: int) -> NoisyVotes:
+    def calibrated(cls, noise: str, epsilon: float, delta: float, queries: int) -> "NoisyVotes":
         """The least noise with which all queries are (``epsilon``, ``delta``)-DP together.
 
         Raises:

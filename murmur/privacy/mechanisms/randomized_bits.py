@@ -5,8 +5,6 @@ federated learning with client-level differential privacy"). Summed over clients
 Poisson-binomial mechanism with m = 1, θ = γ (Chen, Özgür and Kairouz 2022).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,7 +43,7 @@ class BinaryRandomizedResponse:
             )
 
     @classmethod
-    def calibrated(cls, epsilon: float) -> BinaryRandomizedResponse:
+    def calibrated(cls, epsilon: float) -> "BinaryRandomizedResponse":
         """The mechanism with privacy ``epsilon`` per bit: γ = tanh(ε/2)/2.
 
         Raises:

@@ -6,8 +6,6 @@ stream: amplification by sampling holds only against those who cannot know the s
 everybody knows the experiment's seed.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -54,7 +52,7 @@ class SampledGaussian:
     @classmethod
     def calibrated(
         cls, epsilon: float, delta: float, rate: float, steps: int, sensitivity: int
-    ) -> SampledGaussian:
+    ) -> "SampledGaussian":
         """The least noise with which ``steps`` sums are (``epsilon``, ``delta``)-DP together.
 
         Raises:
