@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from clients.base import LocalData, Task
 from murmur.common import is_finite
-from murmur.learning.training.batches import count_steps
+from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
@@ -54,7 +53,7 @@ class LocalSgd:
 
         With ``steps`` it is that number, whatever ``examples``.
         """
-        return count_steps(self.epochs, self.steps, examples, self.batch_size)
+        return batches.count_steps(self.epochs, self.steps, examples, self.batch_size)
 
 
 class LocalTraining:
@@ -149,7 +148,7 @@ class PrivateTraining:
     """
 
     def __init__(self, trainer: Trainer, how: LocalDpSgd, budget: Budget) -> None:
-        require_separate_examples(trainer)
+        trial.require_separate_examples(trainer)
         if how.views > 1 and tuple(trainer.input_shape[1:]) == (1, 1):
             raise ValueError(
                 f"views={how.views}: are shifts of an image by pixels, which features have not; "

@@ -39,9 +39,8 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import Audit, Success, audit, gaussian_fit, normal_fit, success
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.client_evaluation import PROTECTED
+from murmur.round import client_evaluation, secure_summation
 from murmur.round.phase import Outcome, Phase
-from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
@@ -547,7 +546,7 @@ class SecureSum:
     def _fewest(self, phase: Phase, invited: Iterable[int]) -> list[int]:
         """The victim, and the lightest of the others that its sum needs."""
         summation = phase.summation
-        assert isinstance(summation, SecureSummation)
+        assert isinstance(summation, secure_summation.SecureSummation)
         [terms] = [each for each in summation.journal.terms if self.victim in each.clients]
         others = [c for c in terms.clients if c in set(invited) - {self.victim}]
         weights = self.weights(self.strategy, self.others)
@@ -569,8 +568,12 @@ class EvaluationSums(SecureSum):
         assert evaluation is not None
         evaluation.sums.run = uuid4().hex
         messages = evaluation.messages(evaluation.every, model, grid)
-        protected = [each for each in messages if each.content["task"]["purpose"] == PROTECTED]
-        return protected, evaluation.phases[PROTECTED]
+        protected = [
+            each
+            for each in messages
+            if each.content["task"]["purpose"] == client_evaluation.PROTECTED
+        ]
+        return protected, evaluation.phases[client_evaluation.PROTECTED]
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:

@@ -13,11 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
-from fl_app.config.building import build
-from fl_app.config.composition import from_run_config
-from fl_app.config.overrides import run_folder_path
-from fl_app.config.own_classes import forget
-from fl_app.config.settings import PrivacySettings
+from fl_app.config import building, composition, overrides, own_classes, settings
 from fl_app.device.node_settings import NodeSettings, device_folder, is_simulated
 from murmur.round.task import REFUSED, log_error
 
@@ -64,8 +60,8 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _simulated(content: RecordDict, context: Context) -> RecordDict:
-    config = from_run_config(context.run_config)
-    folder = run_folder_path(config.run_dir, config.results_dir, context.run_id)
+    config = composition.from_run_config(context.run_config)
+    folder = overrides.run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.run.hosts import SimulatedHost, host_for
     from murmur.round.host import SimulatedHome
@@ -81,14 +77,14 @@ def _on_device(content: RecordDict, context: Context, health: "Health") -> "Host
     configuration is one that a server may ask for; then either the clients' part in a secure sum,
     which needs no model, or the host. Raises whatever forbids an answer.
     """
-    forget()  # a device runs what its owner has installed
+    own_classes.forget()  # a device runs what its owner has installed
     home = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     home.require_policy()
     from fl_app.device.agreement import device_config, run_name
 
     home = replace(home, run=run_name(context.run_config, context.run_id))
     config = device_config(context.run_config, home.owner)
-    privacy: PrivacySettings = build(config.privacy, "privacy")
+    privacy: settings.PrivacySettings = building.build(config.privacy, "privacy")
     secure = home.parties(privacy.secure_sums())
     if secure.answers(content):
         # No phase but the masking one is charged, and so asks the policy.

@@ -8,7 +8,6 @@ import logging
 import shlex
 import traceback
 from collections.abc import Iterable
-from logging import ERROR, INFO
 from typing import cast
 
 from flwr.app import Context, Message
@@ -21,10 +20,8 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
+from fl_app.run import prepare, progress, results
 from fl_app.run.experiment import Experiment
-from fl_app.run.prepare import closing_note, opening_lines
-from fl_app.run.progress import end_lines
-from fl_app.run.results import RunFolder
 from murmur.round.task import RunError, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
@@ -59,14 +56,14 @@ def main(grid: Grid, context: Context) -> None:
         grid = with_tokens(with_redelivery(grid))
     else:
         grid = without_lost_nodes(grid)
-    folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    folder = results.RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():
         try:
             experiment = Experiment(config)
             # `murmur` says the same itself, and its engines silence Flower's log.
-            is_heard = logging.getLogger("flwr").isEnabledFor(INFO)
+            is_heard = logging.getLogger("flwr").isEnabledFor(logging.INFO)
             if is_heard:
-                _tell(opening_lines(experiment))
+                _tell(prepare.opening_lines(experiment))
             experiment.run(grid, folder)
             if is_heard:
                 _tell(_end(experiment, folder))
@@ -75,7 +72,7 @@ def main(grid: Grid, context: Context) -> None:
             if not isinstance(error, RunError | ConfigError):  # a bug
                 trace = traceback.format_exc().rstrip()
             elif config.run_dir is None:
-                log(ERROR, "murmur: %s", error)
+                log(logging.ERROR, "murmur: %s", error)
             folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise
 
@@ -83,15 +80,15 @@ def main(grid: Grid, context: Context) -> None:
 def _tell(lines: Iterable[str]) -> None:
     """Write to the log of `flwr run`."""
     for line in lines:
-        log(INFO, line)
+        log(logging.INFO, line)
 
 
-def _end(experiment: Experiment, folder: RunFolder) -> list[str]:
+def _end(experiment: Experiment, folder: results.RunFolder) -> list[str]:
     """What a finished run came to."""
     labels = experiment.strategy.setup.test.labels
-    learned = closing_note(labels, (folder.metrics() or {}).get("accuracy"))
+    learned = prepare.closing_note(labels, (folder.metrics() or {}).get("accuracy"))
     notes = [] if learned is None else [f"note: {learned}"]
-    return notes + end_lines(folder, shlex.quote(str(folder.path)))
+    return notes + progress.end_lines(folder, shlex.quote(str(folder.path)))
 
 
 def _composed(context: Context) -> DictConfig:
@@ -103,7 +100,7 @@ def _composed(context: Context) -> DictConfig:
     try:
         return from_run_config(context.run_config)
     except ConfigError as error:
-        log(ERROR, "murmur: %s", error)
+        log(logging.ERROR, "murmur: %s", error)
         raise
 
 

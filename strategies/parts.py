@@ -18,9 +18,7 @@ from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.statement import Exposure
-from murmur.round.cohorts import ALIKE, Weights
-from murmur.round.phase import Phase, Question
-from murmur.round.secure_summation import Sums
+from murmur.round import cohorts, phase, secure_summation
 from murmur.round.setup import ServerSetup
 
 # MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (docs/owners.md).
@@ -128,23 +126,25 @@ class OwnModels:
         Of the figures in [0, 1] that a client reports, in order.
     """
 
-    def __init__(self, setup: ServerSetup, sums: Sums, names: Sequence[str]) -> None:
+    def __init__(
+        self, setup: ServerSetup, sums: secure_summation.Sums, names: Sequence[str]
+    ) -> None:
         self.setup = setup
         self.sums = sums
         self.names = names
         self.codec = WeightCodec(len(names), bound=1.0)
-        self._phase: Phase | None = None
+        self._phase: phase.Phase | None = None
         self._found: dict[str, float] = {}
 
     def ask(
-        self, number: int, arrays: ArrayRecord, grid: Grid, weights: Weights = ALIKE
+        self, number: int, arrays: ArrayRecord, grid: Grid, weights: cohorts.Weights = cohorts.ALIKE
     ) -> Iterable[Message]:
         """One message for each node about the ``model`` in ``arrays``, after round ``number``.
 
         ``weights``: how much each client's figures count in the means. Any number of answers is
         enough, and nobody is charged.
         """
-        question = Question(
+        question = phase.Question(
             purpose=EVALUATE,
             number=number,
             cohort=range(self.setup.num_clients),
@@ -154,7 +154,7 @@ class OwnModels:
             event=None,
             kind="evaluate",
         )
-        self._phase = Phase(question, self.sums, self.setup)
+        self._phase = phase.Phase(question, self.sums, self.setup)
         return self._phase.ask(grid)
 
     def take(self, replies: Iterable[Message]) -> None:

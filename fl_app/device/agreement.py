@@ -33,10 +33,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.building import knobs_of
-from fl_app.config.composition import SERVER_MAY_SET, finished, installed
-from fl_app.config.conf_files import groups
-from fl_app.config.errors import ConfigError
+from fl_app.config import building, composition, conf_files, errors
 from fl_app.config.overrides import parsed, require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings
 
@@ -87,7 +84,7 @@ def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> lis
     chosen = tuple((group, choices[group]) for group in CHOICES)
     overrides = [f"{group}={name}" for group, name in chosen]
     base = _base(chosen)
-    default = finished(copy.deepcopy(base))
+    default = composition.finished(copy.deepcopy(base))
     for key, limit in _limits(base).items():
         value = OmegaConf.select(config, key)
         if key.startswith(_DEVICES) or value == OmegaConf.select(default, key):
@@ -115,7 +112,7 @@ def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
     here = dict(_leaves(config))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{key}={here.get(key)}: devices would have {there.get(key)}, since a server may "
                 "not set it there (server_may_set in conf/), or the run was not started with "
                 "`murmur engine=deploy`"
@@ -183,16 +180,16 @@ def _composed(
             else:
                 OmegaConf.update(config, key, allowed)
         elif any(_overlap(key, place) for place in read) or _is_unknown(key, base):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{key}: is not a server's to set on a device; it may set {', '.join(limits)}"
             )
     config.federation.devices = terms
     if num_clients not in (None, config.federation.num_clients):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"federation.num_clients={config.federation.num_clients}: by its owner's word this "
             "device's federation has another number of clients"
         )
-    return finished(config)
+    return composition.finished(config)
 
 
 def _listed(value: Any) -> Any:
@@ -209,13 +206,13 @@ def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
     value that no limit allows. ConfigError for more than 100,000 characters, and for a class.
     """
     if sum(map(len, overrides)) > _LONGEST:
-        raise ConfigError(f"run-config: longer than {_LONGEST} characters")
+        raise errors.ConfigError(f"run-config: longer than {_LONGEST} characters")
     for override in parsed(tuple(overrides)):
         odd = override.is_sweep_override() or override.is_delete() or override.package
         value = _ODD if odd else override.value()
         for key, leaf in _flat(override.key_or_group, value):
             if "_target_" in key.split("."):
-                raise ConfigError(f"{key:.80}: a device takes no class from outside")
+                raise errors.ConfigError(f"{key:.80}: a device takes no class from outside")
             yield key, leaf
 
 
@@ -235,13 +232,15 @@ def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
     without ``server_may_set``.
     """
     for group, name in choices:
-        known = groups()[group]
+        known = conf_files.groups()[group]
         if type(name) is not str or name not in known:
-            raise ConfigError(f"{group}={name!s:.60}: unknown here; known are {', '.join(known)}")
-    base = installed(tuple(f"{group}={name}" for group, name in choices))
+            raise errors.ConfigError(
+                f"{group}={name!s:.60}: unknown here; known are {', '.join(known)}"
+            )
+    base = composition.installed(tuple(f"{group}={name}" for group, name in choices))
     for group in CHOICES:
-        if base[group].get(SERVER_MAY_SET) is None:
-            raise ConfigError(f"{group}={dict(choices).get(group)}: is for simulations only")
+        if base[group].get(composition.SERVER_MAY_SET) is None:
+            raise errors.ConfigError(f"{group}={dict(choices).get(group)}: is for simulations only")
     return base
 
 
@@ -252,7 +251,7 @@ def _limits(base: DictConfig) -> dict[str, Any]:
     """
     limits: dict[str, Any] = {}
     for node in (base, *(base[group] for group in CHOICES)):
-        limits |= OmegaConf.to_container(node[SERVER_MAY_SET])  # type: ignore[arg-type]
+        limits |= OmegaConf.to_container(node[composition.SERVER_MAY_SET])  # type: ignore[arg-type]
     return limits
 
 
@@ -300,7 +299,7 @@ def _with_knobs(config: DictConfig) -> DictConfig:
     for group in ("strategy", "evaluation"):
         client = _plain(found[group].client, resolve=False)
         if client is not None:
-            for knob in knobs_of(client, found[group], group):
+            for knob in building.knobs_of(client, found[group], group):
                 OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
     return found
 
@@ -363,6 +362,6 @@ def _between(key: str, value: Any, low: float, high: float) -> Any:
     raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
 
 
-def _refused(key: str, value: Any, allowed: str) -> ConfigError:
+def _refused(key: str, value: Any, allowed: str) -> errors.ConfigError:
     given = "" if value is _ODD else f"={value!s:.60}"
-    return ConfigError(f"{key}{given}: on a device it must be {allowed}")
+    return errors.ConfigError(f"{key}{given}: on a device it must be {allowed}")

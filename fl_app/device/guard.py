@@ -26,10 +26,7 @@ from typing import Any, NamedTuple
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
 
-from fl_app.device import guarded
-from fl_app.device.flower_runtime import TaskInput
-from fl_app.device.node_settings import DeviceError
-from fl_app.device.resident import Resident
+from fl_app.device import flower_runtime, guarded, node_settings, resident
 from fl_app.device.sandbox import PARTS, Sandbox, adopt_orphans, missing, programs
 from murmur.common import printable, private_folder, replace_file
 from murmur.flower.ask import Ask, array_record
@@ -49,7 +46,7 @@ class AppError(Exception):
     """The app gave no answer, or was ended; the message says why, in the device's own log."""
 
 
-class Guard(Resident):
+class Guard(resident.Resident):
     """Answers tasks with the app of their bundle, locked in.
 
     Args:
@@ -71,14 +68,16 @@ class Guard(Resident):
     ) -> None:
         policy = Policy.load(folder / "policy.yaml")
         if policy.defect is not None:
-            raise DeviceError(f"{policy.source} is not valid: {policy.defect}")
+            raise node_settings.DeviceError(f"{policy.source} is not valid: {policy.defect}")
         if policy.guard is None:
-            raise DeviceError(f"{policy.source} has no `guard`: no foreign app may run here")
+            raise node_settings.DeviceError(
+                f"{policy.source} has no `guard`: no foreign app may run here"
+            )
         self.rules = policy.guard
         self.delta = policy.delta
         lacking = [part for part in missing() if part not in self.rules.without]
         if lacking:
-            raise DeviceError(
+            raise node_settings.DeviceError(
                 f"this machine does not give {', '.join(lacking)}; {policy.source} may do without: "
                 f"guard.without: [{', '.join(lacking)}]"
             )
@@ -102,7 +101,7 @@ class Guard(Resident):
             f"each, answers after {rules.answer_seconds:g} s"
         )
 
-    def reply(self, task_input: TaskInput, context: Context) -> Message:
+    def reply(self, task_input: flower_runtime.TaskInput, context: Context) -> Message:
         """The protected reply. Where the app was started, it is given at the fixed instant.
 
         That is ``answer_seconds`` after the task came, or a whole multiple of that where the
@@ -147,7 +146,7 @@ class Guard(Resident):
         took = self.clock() - began
         turns = max(1, math.ceil(took / every))
         if turns > 1:
-            late = DeviceError(
+            late = node_settings.DeviceError(
                 f"the answer took {took:.1f} s, of which the app had {self.rules.app_seconds:g}; "
                 f"raise guard.answer_seconds={every:g} in this device's policy"
             )
@@ -161,13 +160,15 @@ def require_apart(folder: Path, rules: GuardRules) -> None:
     own = folder.resolve()
     for path in (*rules.data, *map(Path, programs())):
         if own.is_relative_to(path.resolve()):
-            raise DeviceError(
+            raise node_settings.DeviceError(
                 f"{folder}: lies in {path}, which an app may read; the ledger and the key of a "
                 "device must be elsewhere"
             )
     for path in rules.data:
         if not path.exists():
-            raise DeviceError(f"{path}: of guard.data in this device's policy is not there")
+            raise node_settings.DeviceError(
+                f"{path}: of guard.data in this device's policy is not there"
+            )
 
 
 class LockedApp:

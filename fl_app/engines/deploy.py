@@ -17,10 +17,7 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 
-from fl_app.config.building import build
-from fl_app.config.composition import choices, compose
-from fl_app.config.conf_files import CONF
-from fl_app.config.errors import ConfigError
+from fl_app.config import building, composition, conf_files, errors
 from fl_app.config.overrides import to_run_config
 from fl_app.config.settings import FederationSettings, pool_digest
 from fl_app.device.agreement import overrides_for_devices
@@ -30,7 +27,7 @@ from murmur.common import private
 from murmur.round.task import RunError
 from murmur.settings import settings
 
-PROJECT = CONF.parent
+PROJECT = conf_files.CONF.parent
 _FLWR = str(Path(sys.executable).parent / "flwr")
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -161,11 +158,13 @@ def device_overrides(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: the overrides are not for devices, or devices could not do what they say.
     """
-    config = compose(overrides)
-    federation: FederationSettings = build(config.federation, "federation")
+    config = composition.compose(overrides)
+    federation: FederationSettings = building.build(config.federation, "federation")
     terms = federation.device_terms()
     if terms is None:
-        raise ConfigError("federation.devices=null: engine=deploy sets it; take the override away")
+        raise errors.ConfigError(
+            "federation.devices=null: engine=deploy sets it; take the override away"
+        )
     people = image_population(config)
     fitted = population(config).fitted
     found: dict[str, object] = {"shape": list(people.dataset.input_shape)}
@@ -183,7 +182,7 @@ def device_overrides(overrides: list[str]) -> list[str]:
         for key, value in found.items()
         if getattr(terms, key) is None
     ]
-    chosen = overrides_for_devices(config, choices(overrides))
+    chosen = overrides_for_devices(config, composition.choices(overrides))
     return [*public, *(word for word in chosen if word not in overrides)]
 
 

@@ -23,11 +23,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import fl_app
 from fl_app.config.overrides import flat_texts
-from fl_app.report import figures
+from fl_app.report import figures, reading, settings, tables
 from fl_app.report.additive import additive_figure
-from fl_app.report.reading import Run, Source
-from fl_app.report.settings import Grouping, group, score_names, total_bytes
-from fl_app.report.tables import budget_records, references
 from murmur.common import replace_file
 
 _MOST_PARTITIONS = 8
@@ -41,7 +38,9 @@ _WORDS = {
 }
 
 
-def page(source: Source, now: datetime, over: str | None = None, by: str | None = None) -> str:
+def page(
+    source: reading.Source, now: datetime, over: str | None = None, by: str | None = None
+) -> str:
     """The whole report as HTML.
 
     Args:
@@ -53,9 +52,9 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     Raises:
         ConfigError: ``over`` or ``by`` was not swept.
     """
-    grouping = group(source.runs)
-    scores = score_names(source.runs)
-    compared = references(grouping)
+    grouping = settings.group(source.runs)
+    scores = settings.score_names(source.runs)
+    compared = tables.references(grouping)
     main = scores[0] if scores else "accuracy"
     shown = figures.figures(grouping, scores, compared, over, by)
     others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
@@ -86,7 +85,7 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
         partitions=partitions,
         additive=additive,
         drawn=_drawn([*shown, *more, *additive, *partitions]),
-        budget=budget_records(grouping),
+        budget=tables.budget_records(grouping),
         statements=_statements(grouping),
         common=_common(source.runs),
         made_by=_made_by(source.runs),
@@ -136,7 +135,7 @@ def _drawn(shown: Sequence[figures.Figure]) -> dict[str, Any]:
     }
 
 
-def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
+def _glance(grouping: settings.Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of the summary, one for each setting.
 
     Args:
@@ -166,14 +165,16 @@ def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
         row["sent"] = row["seconds"] = "–"
         if count := len(setting.started):
             seconds = sum(float(r.get("seconds", 0)) for run in setting.started for r in run.rows)
-            row["sent"] = figures.byte_count(sum(map(total_bytes, setting.started)) / count)
+            row["sent"] = figures.byte_count(
+                sum(map(settings.total_bytes, setting.started)) / count
+            )
             row["seconds"] = f"{seconds / count:,.3g}"
         row["void"] = any(run.statement and run.statement.void for run in setting.runs)
         rows.setdefault(setting.promise, []).append(row)
     return rows
 
 
-def _statements(grouping: Grouping) -> list[tuple[str, str]]:
+def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
     """The statements in full: the first finished repetition's for each setting.
 
     Returns:
@@ -189,7 +190,7 @@ def _statements(grouping: Grouping) -> list[tuple[str, str]]:
     return found
 
 
-def _partitions(grouping: Grouping) -> list[figures.Figure]:
+def _partitions(grouping: settings.Grouping) -> list[figures.Figure]:
     """A figure of each distinct partition, named by the first setting that has it.
 
     At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
@@ -209,7 +210,7 @@ def _partitions(grouping: Grouping) -> list[figures.Figure]:
     return drawn
 
 
-def _additive(grouping: Grouping) -> list[figures.Figure]:
+def _additive(grouping: settings.Grouping) -> list[figures.Figure]:
     """The fitted model of each setting's first finished run that has one of bins."""
     drawn: list[figures.Figure] = []
     for setting in grouping.settings:
@@ -221,12 +222,12 @@ def _additive(grouping: Grouping) -> list[figures.Figure]:
     return drawn
 
 
-def _component(run: Run, name: str) -> str:
+def _component(run: reading.Run, name: str) -> str:
     """The class that a group of the configuration builds, such as ``IID``; "unknown" for none."""
     return str(flat_texts(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
-def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def _common(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
     """What every run's configuration has in common, as dotted keys and values."""
     configs = [flat_texts(run.config) for run in runs if run.config]
     if not configs:
@@ -235,7 +236,7 @@ def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [(k, v) for k, v in first.items() if all(c.get(k) == v for c in configs)]
 
 
-def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def _made_by(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
     """Versions, commits and dates of the runs.
 
     Returns:
@@ -253,7 +254,9 @@ def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return list(shown.items())
 
 
-def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[dict[str, Any]]]:
+def _varied(
+    runs: Sequence[reading.Run], grouping: settings.Grouping
+) -> tuple[list[str], list[dict[str, Any]]]:
     """What differs between jobs, as typed or defaulted.
 
     Returns:
@@ -267,7 +270,7 @@ def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[di
     return keys, rows
 
 
-def _refusals(grouping: Grouping) -> list[tuple[str, str, int]]:
+def _refusals(grouping: settings.Grouping) -> list[tuple[str, str, int]]:
     """Clients that failed or refused in a round.
 
     Returns:

@@ -28,11 +28,8 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
-from fl_app.run import results
-from fl_app.run.hosts import build_trainer, require_usable
-from fl_app.run.model_file import describe
+from fl_app.run import hosts, model_file, results, server
 from fl_app.run.population import Population, population
-from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.codec import array_from_bytes
 from murmur.learning.metrics import is_at_chance
@@ -74,12 +71,12 @@ class Experiment:
         self.population: Population = population(config)
         dataset = self.population.dataset
         # The server computes while its clients wait.
-        self.trainer = build_trainer(config, dataset, inference_threads=_cores())
-        require_usable(self.trainer)
+        self.trainer = hosts.build_trainer(config, dataset, inference_threads=_cores())
+        hosts.require_usable(self.trainer)
         self.trainer.rest()
-        self.strategy = build_strategy(config, self.population, self.trainer)
-        require_scored(self.strategy)
-        self.start = start_of(config, self.trainer, self.population)
+        self.strategy = server.build_strategy(config, self.population, self.trainer)
+        server.require_scored(self.strategy)
+        self.start = server.start_of(config, self.trainer, self.population)
 
     @property
     def adversary(self) -> str:
@@ -394,7 +391,7 @@ class Experiment:
         if self.population.shards:
             self._save_partition()
         tensors = self.trainer.state_dict(model)
-        about = describe(self.config, self.population.dataset, statement)
+        about = model_file.describe(self.config, self.population.dataset, statement)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
         self._forget_sums(model)
         results.note_end(self.folder.path)

@@ -19,11 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.building import build
-from fl_app.config.composition import installed
-from fl_app.config.conf_files import groups
-from fl_app.config.errors import ConfigError
-from fl_app.config.settings import DeviceTerms, FederationSettings
+from fl_app.config import building, composition, conf_files, errors, settings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
@@ -69,7 +65,7 @@ class Population:
             ConfigError: they are not public.
         """
         if self.sizes is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "federation.devices.sizes=null: this needs every client's public number of "
                 "examples; give them as a list"
             )
@@ -156,12 +152,12 @@ def _population(description: str, images: str) -> Population:
             rows = people.public_rows
             dataset, fitted = featured(people.dataset, features, rows, cache, elsewhere)
         except (ValueError, DataError) as error:
-            raise ConfigError(f"features: {error}") from error
+            raise errors.ConfigError(f"features: {error}") from error
         if people.dataset.texts:
             dataset = replace(dataset, notes=(*dataset.notes, _texts_are(config.features, fitted)))
         rows = np.setdiff1d(people.public_rows, people.held_out)
         people = replace(people, dataset=dataset, public=dataset.train.images[rows], fitted=fitted)
-    federation: FederationSettings = build(config.federation, "federation")
+    federation: settings.FederationSettings = building.build(config.federation, "federation")
     if not federation.on_held_out:
         return people
     dataset = people.dataset
@@ -188,7 +184,7 @@ def build_features(node: DictConfig) -> Features | Ready | None:
     left out. ConfigError where a setting is refused.
     """
     own = {key: value for key, value in node.items() if key not in SERVERS_FEATURES}
-    return build(OmegaConf.create(own), "features")
+    return building.build(OmegaConf.create(own), "features")
 
 
 def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
@@ -200,20 +196,23 @@ def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
     name = node.get("fitted_on")
     if name is None:
         return None
-    if name not in groups()["dataset"]:
-        raise ConfigError(
-            f"features.fitted_on={name}: unknown; known are {', '.join(groups()['dataset'])}"
+    known = conf_files.groups()["dataset"]
+    if name not in known:
+        raise errors.ConfigError(
+            f"features.fitted_on={name}: unknown; known are {', '.join(known)}"
         )
     if not node.fitted_images > 1:
-        raise ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
-    other = _dataset(OmegaConf.to_yaml(installed((f"dataset={name}",)).dataset, resolve=True))
+        raise errors.ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
+    other = _dataset(
+        OmegaConf.to_yaml(composition.installed((f"dataset={name}",)).dataset, resolve=True)
+    )
     return np.array(other.train.images[: node.fitted_images])
 
 
 @functools.lru_cache(maxsize=2)
 def _images(description: str) -> Population:
     config = OmegaConf.create(description)
-    federation: FederationSettings = build(config.federation, "federation")
+    federation: settings.FederationSettings = building.build(config.federation, "federation")
     dataset = _dataset(OmegaConf.to_yaml(config.dataset))
     size = federation.public_size(len(dataset.train))
     terms = federation.device_terms()
@@ -221,7 +220,7 @@ def _images(description: str) -> Population:
         rows = _pool(dataset, size, config.seed)
         return Population(dataset, dataset.train.images[rows], (), _sizes(terms), rows)
     if size >= len(dataset.train):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"federation.public={federation.public}: must leave private data; the training set "
             f"has {len(dataset.train)} examples"
         )
@@ -230,16 +229,16 @@ def _images(description: str) -> Population:
     name = f"federation.public={federation.public}"
     public, private = _split(name, everybody, size, rng, dataset)
     held_out, private = _held_out(federation, public, private, config.seed, dataset)
-    partition = build(config.partition, "partition")
+    partition = building.build(config.partition, "partition")
     if federation.num_clients > len(private) and not getattr(partition, "shared", False):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"federation.num_clients={federation.num_clients}: more clients than the "
             f"{len(private)} private examples; lower it, federation.public or "
             "federation.validation, or let clients share examples (partition=virtual)"
         )
     divided = dataset.owners if getattr(partition, "by_owner", False) else dataset.train.labels
     if divided is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             "partition=natural: the data set does not say whose each example is; name the column "
             "that does (dataset.client)"
         )
@@ -251,7 +250,7 @@ def _images(description: str) -> Population:
             experiment_rng(config.seed, "partition"),
         )
     except ValueError as error:
-        raise ConfigError(f"partition: {error}") from error
+        raise errors.ConfigError(f"partition: {error}") from error
     if not isinstance(shares, Shares):  # of a user's own class
         shares = Dealt.joined(shares)
     shards = shares.among(private)
@@ -261,7 +260,7 @@ def _images(description: str) -> Population:
 
 
 def _held_out(
-    federation: FederationSettings,
+    federation: settings.FederationSettings,
     public: NDArray[np.int64],
     private: NDArray[np.int64],
     seed: int,
@@ -284,7 +283,7 @@ def _held_out(
     """
     if federation.pilot is None:
         if federation.validation >= len(private):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"federation.validation={federation.validation}: must leave private data; "
                 f"{len(private)} examples are not public"
             )
@@ -292,7 +291,7 @@ def _held_out(
         name = f"federation.validation={federation.validation}"
         return _split(name, private, federation.validation, rng, dataset)
     if len(public) < _PARTS:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"federation.public={len(public)}: a pilot needs at least {_PARTS} public examples"
         )
     rng = experiment_rng(seed, "pilot")
@@ -314,7 +313,7 @@ def _split(
     try:
         chosen, rest = split_public(len(rows), count, rng, owners)
     except ValueError as error:
-        raise ConfigError(f"{name}: {str(error).partition(': ')[2]}") from error
+        raise errors.ConfigError(f"{name}: {str(error).partition(': ')[2]}") from error
     return rows[chosen], rows[rest]
 
 
@@ -328,20 +327,20 @@ def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
     if size == count:
         return np.arange(count)
     if size > count:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"federation.public={size}: the server's data hold {count} training images"
         )
     rng = experiment_rng(seed, "public pool")
     return _split(f"federation.public={size}", np.arange(count), size, rng, dataset)[0]
 
 
-def _sizes(terms: DeviceTerms) -> tuple[int, ...] | None:
+def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
 
 
 @functools.lru_cache(maxsize=2)
 def _dataset(description: str) -> Dataset:
     try:
-        return build(OmegaConf.create(description), "dataset")
+        return building.build(OmegaConf.create(description), "dataset")
     except DataError as error:
-        raise ConfigError(f"dataset: {error}") from error
+        raise errors.ConfigError(f"dataset: {error}") from error

@@ -34,7 +34,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
@@ -569,7 +568,7 @@ def counted(participations: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArr
     return clients[order], counts[order]
 
 
-@cache
+@functools.cache
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in (DISTRIBUTION, "flwr", "torch", "numpy")}
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fl_app.console
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ def accuracy(words: Sequence[str]) -> float:
     Secure sums are simulated: the same sums and the same noise.
     """
     from fl_app.config.building import build
-    from fl_app.config.composition import compose
     from fl_app.run.results import RunFolder
 
     words = [*words, *_QUICK]
@@ -149,8 +149,6 @@ def candidates(words: Sequence[str]) -> list[list[str]]:
         ConfigError: it lists nothing, as references and simulations do.
     """
     from omegaconf import OmegaConf
-
-    from fl_app.config.composition import compose
 
     strategy = compose(list(words)).strategy
     if not strategy.get("advise"):
@@ -215,7 +213,6 @@ def settings(argv: list[str]) -> int:
     Returns:
         0, or 2 where no candidate fits.
     """
-    from fl_app.config.composition import compose
     from fl_app.run.population import population
 
     options = _settings_parser().parse_intermixed_args(argv)
@@ -279,7 +276,6 @@ def signal(argv: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be, or are of another strategy.
     """
-    from fl_app.config.composition import compose
     from fl_app.run.experiment import Experiment
 
     parser = argparse.ArgumentParser(
@@ -351,7 +347,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     """Rounds, cohort and noise of a pilot, without running it; ConfigError if it cannot be."""
-    from fl_app.config.composition import compose
     from fl_app.run.experiment import Experiment
 
     experiment = Experiment(compose(request.pilot(candidate, 1)))

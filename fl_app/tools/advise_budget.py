@@ -17,10 +17,7 @@ from dataclasses import asdict, dataclass
 from omegaconf import DictConfig, OmegaConf
 
 import fl_app.console
-from fl_app.config.building import build
-from fl_app.config.composition import compose
-from fl_app.config.errors import ConfigError
-from fl_app.config.settings import FederationSettings
+from fl_app.config import building, composition, errors, settings
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
@@ -55,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         ConfigError, ValueError: the needs cannot be met; the text names the term that binds.
     """
     options = _parser().parse_intermixed_args(argv)
-    config = compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
+    config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
     scheme = scheme_of(config, _sizes(options.sizes), options.classes)
     lines = plan_lines(scheme)
     proven = proven_total(scheme)
@@ -88,10 +85,12 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
     """
     from fl_app.run.hosts import budget_and_schedule
 
-    federation: FederationSettings = build(config.federation, "federation")
+    federation: settings.FederationSettings = building.build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
     if not isinstance(strategy, dict) or "spending" not in strategy:
-        raise ConfigError(f"strategy={config.strategy.name}: only kd_dpfl has a budget to plan")
+        raise errors.ConfigError(
+            f"strategy={config.strategy.name}: only kd_dpfl has a budget to plan"
+        )
     sizes = sizes or strategy["sizes"] or _partition_sizes(config)
     pool = None
     if isinstance(federation.public, int):

@@ -34,10 +34,7 @@ from fl_app import attack
 from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
-from fl_app.run.hosts import SimulatedHost
-from fl_app.run.progress import show_epsilon
-from fl_app.run.results import RunFolder
+from fl_app.run import experiment, hosts, progress, results
 from murmur.common import counted
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
@@ -188,7 +185,7 @@ def main(argv: list[str]) -> int:
     else:
         config = compose(options.words)
     effort, attacks = _planned(config, options)
-    strategy = Experiment(config).strategy
+    strategy = experiment.Experiment(config).strategy
     broken = False
     console = fl_app.console.console()
     columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -196,7 +193,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch, bar:
         task = bar.add_task("", total=attacks)
         effort.advance = lambda part: bar.advance(task, part)
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = hosts.SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is not None and statement is not None and bound.releases == 1:
@@ -205,7 +202,7 @@ def main(argv: list[str]) -> int:
     if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
         print("the last model: follows from what is attacked above, and has no claim of its own")
     if folder is not None and statement is not None:
-        RunFolder(folder).save_statement(statement)
+        results.RunFolder(folder).save_statement(statement)
     if broken:
         print(
             "The attack beats the bound: mechanism or proof is broken, or an assumption is false.",
@@ -228,8 +225,8 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     """
     effort = Effort(options.runs, planned=[])
     with tempfile.TemporaryDirectory() as scratch:
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
-        for _ in findings(Experiment(config).strategy, node, effort):
+        node = hosts.SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        for _ in findings(experiment.Experiment(config).strategy, node, effort):
             pass
     assert effort.planned is not None
     minutes = sum(effort.planned) / 60
@@ -246,7 +243,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
 
 
 def findings(
-    strategy: CohortStrategy, node: SimulatedHost, effort: Effort, only: Threat | None = None
+    strategy: CohortStrategy, node: hosts.SimulatedHost, effort: Effort, only: Threat | None = None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack every adversary of the run, sums and evaluations as well.
 
@@ -321,7 +318,7 @@ def findings(
 
 def _sums(
     kind: type[attack.SecureSum],
-    node: SimulatedHost,
+    node: hosts.SimulatedHost,
     exposure: Exposure,
     statement: Statement,
     effort: Effort,
@@ -342,7 +339,7 @@ def _sums(
     config = attack.with_sums(node.config)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            strategy = Experiment(config).strategy
+            strategy = experiment.Experiment(config).strategy
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return
@@ -397,7 +394,9 @@ def _summed(
         yield exposure, bound, found
 
 
-def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
+def _further(
+    strategy: CohortStrategy, node: hosts.SimulatedHost
+) -> Iterator[tuple[Exposure, Messages]]:
     """What clients release beside the rounds' answers: before the rounds, and evaluations.
 
     Yields:
@@ -430,7 +429,7 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
     return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
-def _pairs(node: SimulatedHost, messages: Messages, exposure: Exposure) -> list[Pair]:
+def _pairs(node: hosts.SimulatedHost, messages: Messages, exposure: Exposure) -> list[Pair]:
     """Neighbours by the claim of a release.
 
     They are made of the data of the client that is attacked. Where a client is protected, two
@@ -535,15 +534,15 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     elif exposure.threat is Threat.CENTRAL:
         what = f"the model after {bound.releases} rounds"
     if bound.claimed is not None:
-        print(f"  claimed ε   {show_epsilon(bound.claimed)} for {what}")
+        print(f"  claimed ε   {progress.show_epsilon(bound.claimed)} for {what}")
     kind = "proven "
     if bound.is_assumed:
         kind = "assumed"
     if math.isinf(bound.epsilon):
-        print(f"  {kind} ε   {show_epsilon('infinity')} for {what}")
+        print(f"  {kind} ε   {progress.show_epsilon('infinity')} for {what}")
         print("  measured ε  not attacked: unprotected")
         return
-    print(f"  {kind} ε   {show_epsilon(bound.epsilon)} for {what}")
+    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
     if found is None:
         print("  measured ε  not attacked")
         return

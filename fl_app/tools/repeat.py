@@ -16,10 +16,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from fl_app.cli import run
-from fl_app.config.composition import compose
-from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import flat_texts, new_run_dir, quoted
-from fl_app.config.own_classes import VARIABLE
+from fl_app.config import composition, errors, overrides, own_classes
 from fl_app.run.results import RunFolder, read_provenance
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
@@ -45,10 +42,10 @@ def resume(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     folder = RunFolder.existing(given.run)
     words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
-    words += [*given.overrides, f"run_dir={quoted(given.run.absolute())}"]
+    words += [*given.overrides, f"run_dir={overrides.quoted(given.run.absolute())}"]
     done = folder.metrics()
-    if done is not None and compose(words).federation.num_rounds <= done["rounds"]:
-        raise ConfigError(
+    if done is not None and composition.compose(words).federation.num_rounds <= done["rounds"]:
+        raise errors.ConfigError(
             f"{given.run}: this run is finished; federation.num_rounds=N with more than "
             f"{done['rounds']} extends it"
         )
@@ -73,17 +70,17 @@ def rerun(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     before = RunFolder.existing(given.run)
     known = read_provenance(given.run)
-    if VARIABLE not in os.environ and known.get("config_dirs"):
-        os.environ[VARIABLE] = known["config_dirs"]
+    if own_classes.VARIABLE not in os.environ and known.get("config_dirs"):
+        os.environ[own_classes.VARIABLE] = known["config_dirs"]
     words = [word for word in before.overrides() if word.partition("=")[0] not in _OWN]
     _require_same(given.run, words)
-    out = (given.out or new_run_dir(None)).absolute()
+    out = (given.out or overrides.new_run_dir(None)).absolute()
     if (out / "config.yaml").exists():
-        raise ConfigError(f"--out={out}: holds a run already; name another folder")
-    status = run([*words, f"run_dir={quoted(out)}"])
+        raise errors.ConfigError(f"--out={out}: holds a run already; name another folder")
+    status = run([*words, f"run_dir={overrides.quoted(out)}"])
     if status:
         return status
-    return _compare(given.run, out, compose(words).privacy.noise == "seeded")
+    return _compare(given.run, out, composition.compose(words).privacy.noise == "seeded")
 
 
 def _require_same(folder: Path, words: list[str]) -> None:
@@ -92,12 +89,12 @@ def _require_same(folder: Path, words: list[str]) -> None:
     It names the first key that differs, one that a user types before those that conf/ makes of it.
     """
     was = _leaves(OmegaConf.load(folder / "config.yaml"))
-    becomes = _leaves(compose(words))
+    becomes = _leaves(composition.compose(words))
     different = [key for key in {*was, *becomes} if was.get(key) != becomes.get(key)]
     different = [key for key in different if key not in _OWN]
     if different:
         key = min(different, key=_made_of_others)
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{key}={was.get(key)}: is {becomes.get(key)} in this version of Murmur; rerun with "
             f"the version of the run (provenance.json: {read_provenance(folder).get('commit')})"
         )
@@ -107,7 +104,7 @@ def _leaves(config: object) -> dict[str, str]:
     """A configuration of OmegaConf as dotted keys and texts, its references followed."""
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
-    return flat_texts({str(key): value for key, value in plain.items()})
+    return overrides.flat_texts({str(key): value for key, value in plain.items()})
 
 
 def _made_of_others(key: str) -> tuple[bool, str]:

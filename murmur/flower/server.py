@@ -31,7 +31,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import INFO, WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -507,7 +506,7 @@ class PrivateGrid(GridAround):
         if purpose == "evaluate" and not self.terms.metrics["evaluate"]:
             if not self.rounds["evaluate"]:
                 log(
-                    INFO,
+                    logging.INFO,
                     "no evaluation on clients: name what it releases, with its range: "
                     "private(..., evaluate={'accuracy': (0, 1)})",
                 )
@@ -569,7 +568,7 @@ class PrivateGrid(GridAround):
             )
         if len(nodes) > _MOST_SIMULATED and not self.terms.simulated:
             log(
-                WARNING,
+                logging.WARNING,
                 "%d nodes: each shares secrets with each other one, which takes long in a "
                 "simulation; private(..., simulated=True) sums without, and says so",
                 len(nodes),
@@ -578,14 +577,14 @@ class PrivateGrid(GridAround):
     def _foretell(self, ask: Ask, clients: int) -> None:
         """Say in the log what the noise does to the model, before anybody is asked."""
         loud, line = forecast(ask, self.model.layout.size, clients)
-        level = INFO
+        level = logging.INFO
         if loud > _LOUD:
-            level = WARNING
+            level = logging.WARNING
         log(level, line)
         normalised = [name for name in self.model.layout.shapes if name.endswith("running_var")]
         if normalised:
             log(
-                WARNING,
+                logging.WARNING,
                 "%s, ...: the statistics of batch normalisation are averaged, clipped and noised "
                 "with the weights; GroupNorm keeps none and learns better under noise",
                 normalised[0],
@@ -689,7 +688,7 @@ class PrivateGrid(GridAround):
         for place, why in outcome.failed.items():
             if not why.startswith(_OF_THE_SUM):
                 log(
-                    WARNING,
+                    logging.WARNING,
                     "round %d, node %d: %s",
                     ask.round,
                     asked[place].metadata.dst_node_id,
@@ -731,7 +730,7 @@ class PrivateGrid(GridAround):
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())
         if not self.stated:
-            log(INFO, "privacy statement: %s", self.folder / "privacy.txt")
+            log(logging.INFO, "privacy statement: %s", self.folder / "privacy.txt")
             self.stated = True
 
 
@@ -780,7 +779,7 @@ class _AnyMetrics(ReleasedMetrics):
 
 def _errors(asked: Sequence[Message], lost: str) -> list[Message]:
     """What the strategy is given of a lost round, so that it keeps its model; logs ``lost``."""
-    log(WARNING, lost)
+    log(logging.WARNING, lost)
     error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, lost)
     return [Message(error, reply_to=message) for message in asked]
 

@@ -51,6 +51,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.typing import NDArray
 
+from murmur import secure_sum
 from murmur.common import framed
 from murmur.learning.codec import Codec, Rows, Sum
 from murmur.learning.data.examples import LocalData
@@ -69,19 +70,6 @@ from murmur.round.task import (
     log_error,
     parse_tasks,
     question,
-)
-from murmur.secure_sum import (
-    OwnerRules,
-    Phase,
-    SecureClient,
-    SecureSumError,
-    SeenPeers,
-    SumStates,
-    Terms,
-    forget_old_states,
-    identity_in,
-    identity_of,
-    release_digest,
 )
 
 Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
@@ -194,7 +182,9 @@ class SimulatedHome:
 
     def identity(self, client: int) -> bytes:
         """From the one key of all that live here."""
-        return identity_of(identity_in(secure_folder(self.folder) / "identity.key"), client)
+        return secure_sum.identity_of(
+            secure_sum.identity_in(secure_folder(self.folder) / "identity.key"), client
+        )
 
 
 @dataclass(frozen=True)
@@ -229,7 +219,7 @@ class DeviceHome:
 
     def identity(self, client: int) -> bytes:
         """Its own file, whose public half others may have pinned."""
-        return identity_in(identity_file(self.folder, client))
+        return secure_sum.identity_in(identity_file(self.folder, client))
 
 
 class Data(Protocol):
@@ -383,7 +373,7 @@ class Host:
                 reply = sealed(collector, refused)
                 return unsealed(self.ledger.store_reply(request, reply, self._allow))
             return unsealed(stored)
-        except (Refusal, LedgerError, SecureSumError) as refusal:
+        except (Refusal, LedgerError, secure_sum.SecureSumError) as refusal:
             # An invalid policy, a ledger that cannot be trusted, or a sum's state that another
             # message has changed: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
@@ -828,7 +818,7 @@ class MaskedVectors:
                 f"{weights[1]}"
             )
         made = planned.algorithm, planned.purpose, planned.codec, planned.event
-        release = release_digest(*made, *weights, planned.seeded)
+        release = secure_sum.release_digest(*made, *weights, planned.seeded)
         if planned.purpose != terms.purpose or release != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
         return SummedEvent(
@@ -867,11 +857,11 @@ class MaskedVectors:
             return {}
         return {"masked": rows}
 
-    def _load(self, client: int) -> SecureClient:
+    def _load(self, client: int) -> secure_sum.SecureClient:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self._states.load(self.parties.resident(client))
-        party.require_due(Phase.MASK)
+        party.require_due(secure_sum.Phase.MASK)
         return party
 
 
@@ -901,13 +891,13 @@ class SecureParties:
 
     home: Home
     hosted: Collection[int]
-    rules: OwnerRules
+    rules: secure_sum.OwnerRules
     is_on: bool
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
         record = content.config_records.get(RECORD)
-        return record is not None and record.get("phase") != Phase.MASK.value
+        return record is not None and record.get("phase") != secure_sum.Phase.MASK.value
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to such a message, for all the clients that it names.
@@ -917,22 +907,22 @@ class SecureParties:
         where it is malformed.
         """
         request = _request(content.config_records[RECORD])
-        if request.phase is Phase.ADVERTISE:
+        if request.phase is secure_sum.Phase.ADVERTISE:
             forget_old_sums(self.home.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
-            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers")
+            seen = secure_sum.SeenPeers(secure_folder(self.home.folder) / "seen.peers")
             for client in request.messages:
                 try:
                     answered[client] = self._answer(request, client, states, seen)
-                except (SecureSumError, ValueError) as error:
+                except (secure_sum.SecureSumError, ValueError) as error:
                     refused[client] = self.home.reason(f"{about}, client {client}", error)
             seen.keep()
             states.keep()
-        except (SecureSumError, ValueError) as error:
+        except (secure_sum.SecureSumError, ValueError) as error:
             answered = {}
             refused = dict.fromkeys(request.messages, self.home.reason(about, error))
         record: dict[str, Any] = {
@@ -963,7 +953,7 @@ class SecureParties:
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
-            raise SecureSumError(f"client {client} is not hosted here")
+            raise secure_sum.SecureSumError(f"client {client} is not hosted here")
         return client
 
     def identity(self, client: int) -> bytes:
@@ -975,30 +965,36 @@ class SecureParties:
         """The file of all sums that those who live here have joined, in any run."""
         return secure_folder(self.home.folder) / "joined"
 
-    def states(self, request: Request) -> SumStates:
+    def states(self, request: Request) -> secure_sum.SumStates:
         """What the clients of ``request`` remember of its sum.
 
         In a folder of this run's own: a device may be in sums of two runs at once.
         """
         residents = [self.resident(c) for c in request.messages if c in self.hosted]
         folder = self.home.memory / _SUMS
-        return SumStates(folder, self.names, request.run, request.round, residents)
+        return secure_sum.SumStates(folder, self.names, request.run, request.round, residents)
 
-    def _answer(self, request: Request, client: int, states: SumStates, seen: SeenPeers) -> bytes:
+    def _answer(
+        self,
+        request: Request,
+        client: int,
+        states: secure_sum.SumStates,
+        seen: secure_sum.SeenPeers,
+    ) -> bytes:
         """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
         if not self.is_on:
-            raise SecureSumError("secure aggregation is off at this client")
+            raise secure_sum.SecureSumError("secure aggregation is off at this client")
         resident = self.resident(client)
         message = request.messages[client]
         asked = request.digest(message)
         again = states.answered(resident, asked)
         if again is not None:
             return again
-        if request.phase is Phase.ADVERTISE:
+        if request.phase is secure_sum.Phase.ADVERTISE:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
-            party = SecureClient.join(terms, client, self.identity(client))
+            party = secure_sum.SecureClient.join(terms, client, self.identity(client))
             states.join(resident, party)
         else:
             party = states.load(resident)
@@ -1022,7 +1018,7 @@ def forget_old_sums(folder: Path) -> None:
     ``folder``: the device's. Which sums were joined stays known.
     """
     for states in folder.glob(f"clients/*/{_SUMS}"):
-        forget_old_states(states, time.time() - _FORGET_SECONDS)
+        secure_sum.forget_old_states(states, time.time() - _FORGET_SECONDS)
 
 
 def identity_file(folder: Path, client: int) -> Path:
@@ -1060,18 +1056,18 @@ class Request:
             raise ValueError("which: must be places in messages")
         sent = [messages[place] for place in which]
         self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
-        self.phase = Phase(fields["phase"])
+        self.phase = secure_sum.Phase(fields["phase"])
         self.run = fields["run"]
         self.round = fields["round"]
         if type(self.run) is not str or type(self.round) is not int:
             raise ValueError("run, round: must be a name and an integer")
 
-    def terms(self, message: bytes) -> Terms:
+    def terms(self, message: bytes) -> secure_sum.Terms:
         """The terms that the server proposes, which are its message in phase ADVERTISE.
 
         ValueError where they are none, or those of another run or round.
         """
-        terms = Terms.read(message)
+        terms = secure_sum.Terms.read(message)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms

@@ -25,11 +25,9 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers, MalformedError, Sum
 from murmur.privacy.events import Event
-from murmur.round.cohorts import ALIKE, Weights
-from murmur.round.secure_summation import Sums
+from murmur.round import cohorts, secure_summation, wire
 from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line
-from murmur.round.wire import REPLIES, reply_size, request_size
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Exposure  # loads SciPy
@@ -87,7 +85,7 @@ class Question:
     event: Callable[[], Event] | None
     arrays: Mapping[str, NDArray] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
-    weights: Weights = ALIKE
+    weights: cohorts.Weights = cohorts.ALIKE
     kind: str = "query"
     alone: bool = False
     sent: Array | None = None
@@ -252,7 +250,7 @@ class Phase:
     def __init__(
         self,
         question: Question,
-        sums: Sums,
+        sums: secure_summation.Sums,
         setup: SumSetup,
         quorum: float = 0.0,
         guests: Guests | None = None,
@@ -338,8 +336,8 @@ class Phase:
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
-        REPLIES.allow(question.codec, len(clients))
-        self.outcome.bytes_down += request_size(content, clients)
+        wire.REPLIES.allow(question.codec, len(clients))
+        self.outcome.bytes_down += wire.request_size(content, clients)
         group = f"{question.number} {question.purpose}"
         if question.alone:
             group += f" {clients[0]}"
@@ -362,7 +360,7 @@ class Phase:
             answered, refused = read_report(reply.content, clients)
             if answered:
                 self.summation.accept(answered, reply.content)
-            outcome.bytes_up += reply_size(
+            outcome.bytes_up += wire.reply_size(
                 reply.content, "report", question.codec, question.weights.of
             )
             # As large as the model, and in the sum; Flower's views of the records live on.

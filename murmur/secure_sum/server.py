@@ -13,18 +13,9 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.identity import (
-    SIGNATURE_BYTES,
-    Advertisement,
-    Party,
-    about_dealing,
-    is_signed,
-    mask_key,
-    self_mask_key,
-    word_on,
-)
 from murmur.secure_sum.keys import KEY_BYTES, agree, private_key
 from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, restore
@@ -59,7 +50,7 @@ class SecureServer:
         self.accused: dict[int, str] = {}
         self.included: frozenset[int] = frozenset()
         self.survivors: tuple[int, ...] = ()
-        self._advertised: dict[int, Advertisement] = {}
+        self._advertised: dict[int, identities.Advertisement] = {}
         self._dealings: dict[int, Dealing] = {}
         self._advertisements: dict[int, bytes] = {}  # as they travelled
         self._sealed: dict[int, dict[int, bytes]] = {}
@@ -75,7 +66,7 @@ class SecureServer:
         """
         for client, sent in sorted(replies.items()):
             with self._blaming(client):
-                advertised = Advertisement.read(sent, self.terms, client)
+                advertised = identities.Advertisement.read(sent, self.terms, client)
                 advertised.require_valid()
                 self._advertised[client] = advertised
                 self._advertisements[client] = sent
@@ -101,7 +92,7 @@ class SecureServer:
                 if list(boxes) != self._among(client, self._advertised):
                     raise SecureSumError("it did not send shares to all of its neighbours")
                 ad = self._advertised[client]
-                about = about_dealing(terms, self._party(client))
+                about = identities.about_dealing(terms, self._party(client))
                 self._dealings[client] = Dealing.read(
                     sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
                 )
@@ -207,8 +198,10 @@ class SecureServer:
             with self._blaming(client):
                 identity = self._advertised[client].identity
                 party = self._party(client)
-                about = word_on(included, survivors, self.asked, self.terms, party)
-                if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, about):
+                about = identities.word_on(included, survivors, self.asked, self.terms, party)
+                if len(word) != identities.SIGNATURE_BYTES or not identities.is_signed(
+                    identity, word, about
+                ):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
         self._require_holders(words.keys(), Phase.CONFIRM)
@@ -254,14 +247,14 @@ class SecureServer:
         """
         secret = self._restored(owner, held)
         if self._due(owner) == SEED:
-            own = self_mask_key(secret, self.terms, self._party(owner))
+            own = identities.self_mask_key(secret, self.terms, self._party(owner))
             masks.add_mask(self._total, own, -1)
             return
         private = private_key(secret)
         for v in self._among(owner, self._masked):
             agreed = agree(private, self._advertised[v].mask)
             parties = (self._party(owner), self._party(v))
-            key = mask_key(agreed, self.terms, *parties, self.asked, included)
+            key = identities.mask_key(agreed, self.terms, *parties, self.asked, included)
             # Where v < owner, v has added it, and owner would have taken it off.
             masks.add_mask(self._total, key, -1 if v < owner else 1)
 
@@ -288,8 +281,8 @@ class SecureServer:
             self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
         return secret
 
-    def _party(self, client: int) -> Party:
-        return Party(client, self._advertisements[client])
+    def _party(self, client: int) -> identities.Party:
+        return identities.Party(client, self._advertisements[client])
 
     @property
     def _needed(self) -> int:

@@ -23,24 +23,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from murmur.common import framed
-from murmur.secure_sum.keys import (
-    KEY_BYTES,
-    ORDER,
-    POINT_BYTES,
-    combination,
-    encoded,
-    point,
-    public_key,
-    scalar,
-    to_bytes,
-)
+from murmur.secure_sum import keys
 from murmur.secure_sum.terms import SecureSumError
 
-SHARE_BYTES = 2 * KEY_BYTES  # of one holder: s(i), k(i)
+SHARE_BYTES = 2 * keys.KEY_BYTES  # of one holder: s(i), k(i)
 SEED = 0  # place of s(i) in a holder's share
 KEY = 1  # and of k(i)
 CHALLENGE_BYTES = 32
-TEST_BYTES = CHALLENGE_BYTES + KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
+TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
 # second preimage; a collision, which takes 2^64 attempts, gains what ``restore`` corrects.
 _HASH = 16
@@ -79,29 +69,29 @@ class Dealing:
         """
         if not 1 <= threshold <= holders:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
-        secrets = [int.from_bytes(part, "big") for part in (seed, key, scalar())]
+        secrets = [int.from_bytes(part, "big") for part in (seed, key, keys.scalar())]
         polynomials = [[secret, *_random(threshold - 1)] for secret in secrets]
         values = [
-            [to_bytes(value_at(polynomial, i + 1)) for polynomial in polynomials]
+            [keys.to_bytes(value_at(polynomial, i + 1)) for polynomial in polynomials]
             for i in range(holders)
         ]
-        blind = public_key(to_bytes(secrets[2]))
+        blind = keys.public_key(keys.to_bytes(secrets[2]))
         hashes = tuple(_hashes(*numbers) for numbers in values)
-        bound = framed(about, public_key(seed), public_key(key))
+        bound = framed(about, keys.public_key(seed), keys.public_key(key))
         r_s, r_k = _numbers(_challenge(bound, blind, hashes))
         answer = tuple(
-            (h + r_s * s + r_k * k) % ORDER for s, k, h in zip(*polynomials, strict=True)
+            (h + r_s * s + r_k * k) % keys.ORDER for s, k, h in zip(*polynomials, strict=True)
         )
         return cls(bound, blind, answer, hashes), [s + k for s, k, _ in values]
 
     @staticmethod
     def size(threshold: int, holders: int) -> int:
         """Bytes of ``to_bytes``."""
-        return POINT_BYTES + KEY_BYTES * threshold + 3 * _HASH * holders
+        return keys.POINT_BYTES + keys.KEY_BYTES * threshold + 3 * _HASH * holders
 
     def to_bytes(self) -> bytes:
         """As it travels; what it is bound to, both ends know."""
-        return self.blind + b"".join(map(to_bytes, self.answer)) + b"".join(self.hashes)
+        return self.blind + b"".join(map(keys.to_bytes, self.answer)) + b"".join(self.hashes)
 
     @classmethod
     def read(
@@ -114,20 +104,20 @@ class Dealing:
         """
         if len(sent) != cls.size(threshold, holders):
             raise SecureSumError("its sharing is malformed")
-        middle = POINT_BYTES + KEY_BYTES * threshold
+        middle = keys.POINT_BYTES + keys.KEY_BYTES * threshold
         answer = tuple(
-            int.from_bytes(sent[at : at + KEY_BYTES], "big")
-            for at in range(POINT_BYTES, middle, KEY_BYTES)
+            int.from_bytes(sent[at : at + keys.KEY_BYTES], "big")
+            for at in range(keys.POINT_BYTES, middle, keys.KEY_BYTES)
         )
         step = 3 * _HASH
         hashes = tuple(sent[at : at + step] for at in range(middle, len(sent), step))
-        found = cls(framed(about, seed, key), sent[:POINT_BYTES], answer, hashes)
+        found = cls(framed(about, seed, key), sent[: keys.POINT_BYTES], answer, hashes)
         r_s, r_k = _numbers(found.challenge)
-        parts = [(1, point(found.blind)), (r_s, point(seed)), (r_k, point(key))]
+        parts = [(1, keys.point(found.blind)), (r_s, keys.point(seed)), (r_k, keys.point(key))]
         lie = "what it shares are not the secrets behind its public keys"
-        if not 0 < answer[0] < ORDER:
+        if not 0 < answer[0] < keys.ORDER:
             raise SecureSumError(lie)
-        if encoded(combination(parts)) != public_key(to_bytes(answer[0])):
+        if keys.encoded(keys.combination(parts)) != keys.public_key(keys.to_bytes(answer[0])):
             raise SecureSumError(lie)
         return found
 
@@ -142,7 +132,7 @@ class Dealing:
         ``TEST_BYTES``: both challenges, p at the holder's place, and a digest of its three hashes.
         The server sends it beside the box; it says nothing of the secrets.
         """
-        value = to_bytes(value_at(self.answer, holder + 1))
+        value = keys.to_bytes(value_at(self.answer, holder + 1))
         return self.challenge + value + hashlib.sha256(self.hashes[holder]).digest()
 
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
@@ -159,16 +149,16 @@ def passes(share: bytes, test: bytes) -> bool:
     if len(share) != SHARE_BYTES or len(test) != TEST_BYTES:
         return False
     s, k = (int.from_bytes(piece(share, place), "big") for place in (SEED, KEY))
-    answer = int.from_bytes(test[CHALLENGE_BYTES : CHALLENGE_BYTES + KEY_BYTES], "big")
+    answer = int.from_bytes(test[CHALLENGE_BYTES : CHALLENGE_BYTES + keys.KEY_BYTES], "big")
     r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
-    h = (answer - r_s * s - r_k * k) % ORDER
-    found = _hashes(piece(share, SEED), piece(share, KEY), to_bytes(h))
-    return hashlib.sha256(found).digest() == test[CHALLENGE_BYTES + KEY_BYTES :]
+    h = (answer - r_s * s - r_k * k) % keys.ORDER
+    found = _hashes(piece(share, SEED), piece(share, KEY), keys.to_bytes(h))
+    return hashlib.sha256(found).digest() == test[CHALLENGE_BYTES + keys.KEY_BYTES :]
 
 
 def piece(share: bytes, place: int) -> bytes:
     """One of the two numbers in a holder's share."""
-    return share[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+    return share[keys.KEY_BYTES * place : keys.KEY_BYTES * (place + 1)]
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
@@ -182,7 +172,7 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     weights = _lagrange(chosen)
     values = (int.from_bytes(shares[index], "big") for index in chosen)
     total = sum(weight * value for weight, value in zip(weights, values, strict=True))
-    return to_bytes(total % ORDER)
+    return keys.to_bytes(total % keys.ORDER)
 
 
 def restore(
@@ -194,13 +184,13 @@ def restore(
     for where those suffice. SecureSumError where too many are wrong.
     """
     secret = combine(shares, threshold)
-    if secret.strip(b"\0") and public_key(secret) == public:
+    if secret.strip(b"\0") and keys.public_key(secret) == public:
         return secret, frozenset()
     found = _decode({i + 1: int.from_bytes(s, "big") for i, s in shares.items()}, threshold)
     if found is None or not found[0]:
         raise SecureSumError("too many of its shares are wrong")
-    secret = to_bytes(found[0])
-    if public_key(secret) != public:
+    secret = keys.to_bytes(found[0])
+    if keys.public_key(secret) != public:
         raise SecureSumError("too many of its shares are wrong")
     wrong = {i for i, s in shares.items() if value_at(found, i + 1) != int.from_bytes(s, "big")}
     return secret, frozenset(wrong)
@@ -214,14 +204,14 @@ def _lagrange(indices: tuple[int, ...]) -> tuple[int, ...]:
         above = below = 1
         for m in indices:
             if m != j:
-                above = above * (m + 1) % ORDER
-                below = below * (m - j) % ORDER
-        weights.append(above * pow(below, -1, ORDER) % ORDER)
+                above = above * (m + 1) % keys.ORDER
+                below = below * (m - j) % keys.ORDER
+        weights.append(above * pow(below, -1, keys.ORDER) % keys.ORDER)
     return tuple(weights)
 
 
 def _random(count: int) -> list[int]:
-    return [int.from_bytes(scalar(), "big") for _ in range(count)]
+    return [int.from_bytes(keys.scalar(), "big") for _ in range(count)]
 
 
 def value_at(polynomial: Sequence[int], at: int) -> int:
@@ -231,7 +221,7 @@ def value_at(polynomial: Sequence[int], at: int) -> int:
     """
     value = 0
     for coefficient in reversed(polynomial):
-        value = (value * at + coefficient) % ORDER
+        value = (value * at + coefficient) % keys.ORDER
     return value
 
 
@@ -264,7 +254,7 @@ def _decode(points: Mapping[int, int], threshold: int) -> _Polynomial | None:
     above: _Polynomial = [1]
     through: _Polynomial = []
     for x, y in points.items():  # Newton's interpolation
-        step = (y - value_at(through, x)) * pow(value_at(above, x), -1, ORDER) % ORDER
+        step = (y - value_at(through, x)) * pow(value_at(above, x), -1, keys.ORDER) % keys.ORDER
         through = _minus(through, [-step * c for c in above])
         above = _minus([0, *above], [x * c for c in above])
     old = above
@@ -287,14 +277,14 @@ def _decode(points: Mapping[int, int], threshold: int) -> _Polynomial | None:
 def _minus(one: _Polynomial, other: _Polynomial) -> _Polynomial:
     length = max(len(one), len(other))
     padded = (p + [0] * (length - len(p)) for p in (one, other))
-    return _trimmed([(a - b) % ORDER for a, b in zip(*padded, strict=True)])
+    return _trimmed([(a - b) % keys.ORDER for a, b in zip(*padded, strict=True)])
 
 
 def _times(one: _Polynomial, other: _Polynomial) -> _Polynomial:
     product = [0] * (len(one) + len(other))
     for i, a in enumerate(one):
         for j, b in enumerate(other):
-            product[i + j] = (product[i + j] + a * b) % ORDER
+            product[i + j] = (product[i + j] + a * b) % keys.ORDER
     return _trimmed(product)
 
 
@@ -302,11 +292,11 @@ def _divide(one: _Polynomial, other: _Polynomial) -> tuple[_Polynomial, _Polynom
     """Quotient and rest of one / other, modulo ORDER; ``other`` is not 0."""
     quotient = [0] * max(len(one) - len(other) + 1, 0)
     rest = list(one)
-    inverse = pow(other[-1], -1, ORDER)
+    inverse = pow(other[-1], -1, keys.ORDER)
     for place in reversed(range(len(quotient))):
-        factor = quotient[place] = rest[place + len(other) - 1] * inverse % ORDER
+        factor = quotient[place] = rest[place + len(other) - 1] * inverse % keys.ORDER
         for i, c in enumerate(other):
-            rest[place + i] = (rest[place + i] - factor * c) % ORDER
+            rest[place + i] = (rest[place + i] - factor * c) % keys.ORDER
     return _trimmed(quotient), _trimmed(rest)
 
 

@@ -32,14 +32,7 @@ from torch import Tensor, nn
 
 from murmur.common import require_count, require_positive
 from murmur.learning.models import Dropout
-from murmur.learning.training.batches import (
-    Images,
-    Indices,
-    Labels,
-    as_tensor,
-    index_tensor,
-    target_rows,
-)
+from murmur.learning.training import batches
 from murmur.learning.training.parameters import FlatModel
 
 if TYPE_CHECKING:
@@ -106,13 +99,13 @@ class DpSgd:
     def train(
         self,
         trainer: "Trainer",
-        images: Images,
-        labels: Labels,
+        images: batches.Images,
+        labels: batches.Labels,
         *,
         steps: int,
         sample: Sample,
         perturb: Perturb,
-        indices: Indices | None = None,
+        indices: batches.Indices | None = None,
         soft_targets: bool = False,
     ) -> None:
         """Minimise the mean cross-entropy from the trainer's present parameters, in place.
@@ -136,9 +129,11 @@ class DpSgd:
         """
         require_constants(trainer)
         flat = trainer.flat
-        chosen = index_tensor(indices, len(images))
-        targets = target_rows(labels, chosen, (len(images), trainer.num_classes), soft_targets)
-        source = as_tensor(images)
+        chosen = batches.index_tensor(indices, len(images))
+        targets = batches.target_rows(
+            labels, chosen, (len(images), trainer.num_classes), soft_targets
+        )
+        source = batches.as_tensor(images)
         rows = torch.arange(len(images)) if chosen is None else chosen
         scale = self.clipping_norm / (SENSITIVITY * min(self.lot_size, len(rows)))
         gradients = PerSampleGradients(flat)

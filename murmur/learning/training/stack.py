@@ -20,13 +20,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from murmur.learning.models import Dropout
-from murmur.learning.training.batches import (
-    Images,
-    ResidentImages,
-    count_steps,
-    index_tensor,
-    require_classes,
-)
+from murmur.learning.training import batches
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 
@@ -76,7 +70,11 @@ class Stack:
     """
 
     def __init__(
-        self, flat: FlatModel, resident: ResidentImages, num_classes: int, mixed_precision: bool
+        self,
+        flat: FlatModel,
+        resident: batches.ResidentImages,
+        num_classes: int,
+        mixed_precision: bool,
     ) -> None:
         self._flat = flat
         self._resident = resident
@@ -86,7 +84,7 @@ class Stack:
 
     def train(
         self,
-        images: Images,
+        images: batches.Images,
         labels: NDArray[np.int64],
         shares: Sequence[Share],
         *,
@@ -120,10 +118,12 @@ class Stack:
         if labels.shape != images.shape[:1]:
             raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
         for share in shares:
-            index_tensor(share.indices, len(images))
-            require_classes(labels[share.indices], self._num_classes)
+            batches.index_tensor(share.indices, len(images))
+            batches.require_classes(labels[share.indices], self._num_classes)
         # The longest first, so that those who still train are always the first rows.
-        steps_of = [count_steps(epochs, steps, len(share.indices), batch_size) for share in shares]
+        steps_of = [
+            batches.count_steps(epochs, steps, len(share.indices), batch_size) for share in shares
+        ]
         order = np.argsort(-np.array(steps_of), kind="stable")
         ordered = [shares[which] for which in order]
         lengths = np.array(steps_of)[order]

@@ -19,7 +19,7 @@ from murmur.learning.inference import Inference
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
 from murmur.learning.process import LARGE
-from murmur.learning.training.backends import Precision, backend_for
+from murmur.learning.training import backends, stack, trial
 from murmur.learning.training.batches import (
     BatchLoader,
     Images,
@@ -33,8 +33,6 @@ from murmur.learning.training.batches import (
 )
 from murmur.learning.training.optimiser import Optimisation, Optimiser
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Share, Stack, stackable
-from murmur.learning.training.trial import changed_buffers
 
 if TYPE_CHECKING:  # kernels may not be installed
     from murmur.learning.kernels.lockstep import Kind, Lockstep
@@ -85,7 +83,7 @@ class Trainer:
         mixed_precision: bool = False,
         exact_stack: bool = False,
         fused: bool = False,
-        precision: Precision = "fp32",
+        precision: backends.Precision = "fp32",
     ) -> None:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
@@ -107,7 +105,7 @@ class Trainer:
         self.flat = FlatModel(module, self._device)
         self._module = self.flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        self._backend = backend_for(self.flat, self.input_shape, fused, precision)
+        self._backend = backends.backend_for(self.flat, self.input_shape, fused, precision)
         self._images = ResidentImages(self.input_shape, self._device)
         self._loader = BatchLoader(self._backend.room, self._device)
         self._inference = Inference(
@@ -118,11 +116,11 @@ class Trainer:
             threads,
             inference_threads,
         )
-        self.stack: Stack | Lockstep | None = None
+        self.stack: stack.Stack | Lockstep | None = None
         if exact_stack:
             self.stack = self._backend.lockstep(self._alone)
-        elif stackable(module):
-            self.stack = Stack(self.flat, self._images, num_classes, mixed_precision)
+        elif stack.stackable(module):
+            self.stack = stack.Stack(self.flat, self._images, num_classes, mixed_precision)
 
     @property
     def has_dropout(self) -> bool:
@@ -143,7 +141,7 @@ class Trainer:
     @cached_property
     def statistics(self) -> list[str]:
         """Names of the buffers that training changes (batch normalisation), by one made-up step."""
-        return changed_buffers(self)
+        return trial.changed_buffers(self)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
@@ -292,7 +290,7 @@ class Trainer:
         return evaluate_logits(self.logits(images), labels)
 
     def _alone(
-        self, images: Images, labels: NDArray[np.int64], share: Share, kind: "Kind"
+        self, images: Images, labels: NDArray[np.int64], share: stack.Share, kind: "Kind"
     ) -> NDArray[np.float32]:
         """One client of ``kind`` by itself, for ``Lockstep`` to compare with."""
         self.load(share.start)

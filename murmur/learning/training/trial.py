@@ -19,12 +19,7 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from murmur.common import seeded_torch
-from murmur.learning.training.dpsgd import (
-    PerSampleGradients,
-    require_constants,
-    trained,
-    without_dropout,
-)
+from murmur.learning.training import dpsgd
 
 if TYPE_CHECKING:
     from murmur.learning.training.trainer import Trainer
@@ -80,10 +75,10 @@ def require_separate_examples(trainer: Trainer) -> None:
     Raises:
         ValueError: it is such a model; the text names the layer and what to do.
     """
-    require_constants(trainer)
+    dpsgd.require_constants(trainer)
     kind = type(trainer.flat.module).__name__
     for layer in trainer.flat.module.modules():
-        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and trained(layer):
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and dpsgd.trained(layer):
             raise ValueError(
                 f"model={kind}: DP-SGD has no per-sample gradients for {type(layer).__name__}; "
                 "freeze it, or choose another model"
@@ -94,9 +89,9 @@ def require_separate_examples(trainer: Trainer) -> None:
     y = torch.from_numpy(labels).to(device)
     with unchanged(trainer):
         trainer.load(trainer.initial(np.random.default_rng(0)))
-        module = without_dropout(trainer.flat)
+        module = dpsgd.without_dropout(trainer.flat)
         _require_unmixed(module, x, kind)
-        _require_exact(module, PerSampleGradients(trainer.flat), x[:2], y[:2], kind)
+        _require_exact(module, dpsgd.PerSampleGradients(trainer.flat), x[:2], y[:2], kind)
 
 
 def changed_buffers(trainer: Trainer) -> list[str]:
@@ -274,7 +269,7 @@ def _require_unmixed(module: nn.Module, x: Tensor, kind: str) -> None:
 
 
 def _require_exact(
-    module: nn.Module, gradients: PerSampleGradients, x: Tensor, y: Tensor, kind: str
+    module: nn.Module, gradients: dpsgd.PerSampleGradients, x: Tensor, y: Tensor, kind: str
 ) -> None:
     """Refuse a model whose per-sample gradients are not autograd's, of one example after the other.
 

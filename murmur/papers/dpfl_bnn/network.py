@@ -27,10 +27,7 @@ from torch import Tensor, nn
 
 from murmur.learning.models import Flatten, HalvingPool, InputShape, Network
 from murmur.learning.process import has_kernels
-from murmur.learning.training.backends import AutogradBackend, Backend
-from murmur.learning.training.batches import as_tensor
-from murmur.learning.training.optimiser import Optimisation, Optimiser
-from murmur.learning.training.parameters import FlatModel
+from murmur.learning.training import backends, batches, optimiser, parameters
 from murmur.learning.training.trainer import Trainer
 
 # Layers -----------------------------------------------------------------------------------------
@@ -161,7 +158,7 @@ class LocalNormalisation:
         gradient: where a backend puts the gradient with respect to ``vector``.
     """
 
-    def __init__(self, flat: FlatModel) -> None:
+    def __init__(self, flat: parameters.FlatModel) -> None:
         self.norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]
         count = 2 * sum(norm.channels for norm in self.norms)
         self.vector, self.gradient = flat.vector.new_zeros(2, count).unbind()
@@ -170,7 +167,7 @@ class LocalNormalisation:
             view[1].copy_(norm.bias)
             norm.weight.data = view[0]
             norm.bias.data = view[1]
-        self._optimiser = Optimiser(self.vector)
+        self._optimiser = optimiser.Optimiser(self.vector)
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Scale and shift of each layer in ``vector``, (2, C) each."""
@@ -179,9 +176,9 @@ class LocalNormalisation:
 
     def begin(self) -> None:
         """A training begins: the optimiser starts afresh."""
-        self._optimiser = Optimiser(self.vector)
+        self._optimiser = optimiser.Optimiser(self.vector)
 
-    def step(self, how: Optimisation) -> None:
+    def step(self, how: optimiser.Optimisation) -> None:
         """Move scale and shift as ``how`` says."""
         if how.is_plain:
             self.vector.sub_(self.gradient, alpha=how.lr)
@@ -189,7 +186,7 @@ class LocalNormalisation:
             self._optimiser.step(self.vector, self.gradient, self.vector, how)
 
 
-class BinaryAutograd(AutogradBackend):
+class BinaryAutograd(backends.AutogradBackend):
     """Trains a binary network by PyTorch's autograd: W̄, and scale and shift beside it.
 
     The reference for ``kernels.BinaryBackend``, which gives the same but for rounding.
@@ -198,7 +195,7 @@ class BinaryAutograd(AutogradBackend):
         local: scale and shift of the normalisation, which no parameter vector holds.
     """
 
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+    def __init__(self, flat: parameters.FlatModel, input_shape: tuple[int, int, int]) -> None:
         super().__init__(flat, input_shape)
         self.local = LocalNormalisation(flat)
 
@@ -224,13 +221,15 @@ class BinaryAutograd(AutogradBackend):
                 leaf.requires_grad_(False)
                 leaf.grad = None
 
-    def after_step(self, how: Optimisation) -> None:
+    def after_step(self, how: optimiser.Optimisation) -> None:
         """Clip W̄ to [−1, 1], and move the normalisation."""
         self._flat.vector.clamp_(-1, 1)
         self.local.step(how)
 
 
-def binary_backend(flat: FlatModel, input_shape: tuple[int, int, int]) -> Backend:
+def binary_backend(
+    flat: parameters.FlatModel, input_shape: tuple[int, int, int]
+) -> backends.Backend:
     """What trains a binary network: by hand where ``murmur.learning.kernels`` is installed."""
     if not has_kernels():
         return BinaryAutograd(flat, input_shape)
@@ -312,7 +311,7 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
     for norm in norms:
         norm.momentum = 1.0
     try:
-        trainer.flat.module(as_tensor(images))
+        trainer.flat.module(batches.as_tensor(images))
     finally:
         for norm in norms:
             norm.momentum = BatchNorm.momentum

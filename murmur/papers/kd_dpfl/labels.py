@@ -28,7 +28,7 @@ from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.privacy import events
-from murmur.privacy.accounting.calibrate import label_epsilon
+from murmur.privacy.accounting.calibrate import label_epsilon, least_noise
 from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
@@ -369,7 +369,6 @@ class NoisyModel:
 def _sigma(epsilon: float, delta: float, rounds: int) -> float:
     """Least σ in grid steps, a whole number."""
     from murmur.privacy.accounting import epsilon as epsilon_of
-    from murmur.privacy.accounting.calibrate import least_noise
 
     def cost(multiplier: float) -> float:
         one = events.DiscreteGaussianEvent(multiplier * _SENSITIVITY, _SENSITIVITY)

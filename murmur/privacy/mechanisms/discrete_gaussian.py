@@ -25,23 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.privacy.events import LONGEST_VECTOR, DiscreteGaussianEvent
-from murmur.privacy.mechanisms.exact_sampling import (
-    BITS,
-    CONTEXT,
-    TOTAL,
-    Categorical,
-    bernoulli_exp,
-    exp_neg,
-    geometric,
-    round_down,
-    to_decimal,
-)
-from murmur.privacy.mechanisms.grid import (
-    GridMechanism,
-    in_steps,
-    quantized_l1_sensitivity,
-    quantized_l2_sensitivity,
-)
+from murmur.privacy.mechanisms import exact_sampling as sampling
+from murmur.privacy.mechanisms import grid as grids
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15
@@ -49,7 +34,7 @@ _CELLS_END = 4.5  # in σ; 7 in a million draws come from beyond
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian(GridMechanism):
+class DiscreteGaussian(grids.GridMechanism):
     """Rounds to a grid and adds discrete Gaussian noise, in integers.
 
     Every output's probability is within 2⁻⁶⁴ of the ideal one, the total variation distance of
@@ -72,8 +57,8 @@ class DiscreteGaussian(GridMechanism):
     def sensitivity_steps(self) -> float:
         """L2 sensitivity of the integers, in grid steps, with what rounding adds."""
         if self.dimension == 1:  # a whole number, which the accountant of scalars needs
-            return float(quantized_l1_sensitivity(self.sensitivity, self.grid, 1))
-        return quantized_l2_sensitivity(self.sensitivity, self.grid, self.dimension or 0)
+            return float(grids.quantized_l1_sensitivity(self.sensitivity, self.grid, 1))
+        return grids.quantized_l2_sensitivity(self.sensitivity, self.grid, self.dimension or 0)
 
     def event(self) -> DiscreteGaussianEvent:
         """One release of a whole vector, in grid steps, with what rounding adds."""
@@ -102,7 +87,7 @@ class DiscreteGaussian(GridMechanism):
         return super().privatize_integers(k, rng, out)
 
     def _scale(self) -> Fraction:
-        return in_steps("sigma", self.sigma, self.grid)
+        return grids.in_steps("sigma", self.sigma, self.grid)
 
     def _sampler(self) -> "DiscreteGaussianSampler":
         return discrete_gaussian_sampler(self._scale())
@@ -129,8 +114,8 @@ class DiscreteGaussianSampler:
         cells = math.ceil(_CELLS_END * sigma / width)
         starts = [1 + i * width for i in range(cells + 1)]  # the last starts the tail
         self._width = width
-        self._tail = geometric(to_decimal(2 * starts[-1] / self._twice_variance))
-        self._cells = Categorical(self._weights(starts))
+        self._tail = sampling.geometric(sampling.to_decimal(2 * starts[-1] / self._twice_variance))
+        self._cells = sampling.Categorical(self._weights(starts))
         # Indexed by the cell: 0, then one side's cells and tail, then the other's.
         self._start = np.array([0, *starts, *starts], dtype=np.int64)
         self._sign = np.array([0] + [1] * len(starts) + [-1] * len(starts), dtype=np.int64)
@@ -198,29 +183,33 @@ class DiscreteGaussianSampler:
 
         draws = rng.uint64(doubtful.size) >> np.uint64(16)
         draws |= prefix[doubtful].astype(np.uint64) << np.uint64(48)
-        return doubtful[~bernoulli_exp(exponent, exact, draws, rng)]
+        return doubtful[~sampling.bernoulli_exp(exponent, exact, draws, rng)]
 
     def _weights(self, starts: list[int]) -> list[int]:
         """Weights of 0, of one side's cells and tail, and of the other's, with sum 2¹²⁸."""
-        heights = [exp_neg(start * start / self._twice_variance) for start in starts]
-        side = [CONTEXT.multiply(height, self._width) for height in heights[:-1]]
-        decay = exp_neg(2 * starts[-1] / self._twice_variance)
-        side.append(CONTEXT.divide(heights[-1], CONTEXT.subtract(1, decay)))
+        heights = [sampling.exp_neg(start * start / self._twice_variance) for start in starts]
+        side = [sampling.CONTEXT.multiply(height, self._width) for height in heights[:-1]]
+        decay = sampling.exp_neg(2 * starts[-1] / self._twice_variance)
+        side.append(sampling.CONTEXT.divide(heights[-1], sampling.CONTEXT.subtract(1, decay)))
         masses = [Decimal(1), *side, *side]
         total = _sum(masses)
         # Rounding the running sums, not the weights, makes the weights' sum exact.
         steps = [0]
         running = Decimal(0)
         for mass in masses[:-1]:
-            running = CONTEXT.add(running, mass)
-            steps.append(round_down(CONTEXT.divide(running, total), BITS))
-        steps.append(TOTAL)
+            running = sampling.CONTEXT.add(running, mass)
+            steps.append(
+                sampling.round_down(sampling.CONTEXT.divide(running, total), sampling.BITS)
+            )
+        steps.append(sampling.TOTAL)
         return [upper - lower for lower, upper in pairwise(steps)]
 
     def _sure_prefixes(self, start: int) -> int:
         """How many of the 2¹⁶ prefixes accept whatever the offset in this cell."""
         last = self._width - 1
-        return round_down(exp_neg(last * (last + 2 * start) / self._twice_variance), bits=16)
+        return sampling.round_down(
+            sampling.exp_neg(last * (last + 2 * start) / self._twice_variance), bits=16
+        )
 
 
 @lru_cache(maxsize=64)
@@ -232,5 +221,5 @@ def discrete_gaussian_sampler(sigma: Fraction) -> DiscreteGaussianSampler:
 def _sum(masses: list[Decimal]) -> Decimal:
     total = Decimal(0)
     for mass in masses:
-        total = CONTEXT.add(total, mass)
+        total = sampling.CONTEXT.add(total, mass)
     return total

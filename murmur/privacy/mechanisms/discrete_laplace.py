@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 
 from murmur.common import require_positive
 from murmur.privacy.events import LaplaceEvent
-from murmur.privacy.mechanisms.exact_sampling import (
-    BITS,
-    CONTEXT,
-    TOTAL,
-    Categorical,
-    exp_neg,
-    geometric,
-    round_up,
-    to_decimal,
-)
+from murmur.privacy.mechanisms import exact_sampling as sampling
 from murmur.privacy.mechanisms.grid import Grid, GridMechanism, in_steps, quantized_l1_sensitivity
 from murmur.privacy.noise import NoiseGenerator
 
@@ -88,12 +79,14 @@ class DiscreteLaplaceSampler:
     """Integers with P(X = x) ∝ e^(−|x|/scale): a sign or 0, times 1 plus a geometric variable."""
 
     def __init__(self, scale: Fraction) -> None:
-        rate = to_decimal(1 / scale)
+        rate = sampling.to_decimal(1 / scale)
         # P(X > 0) = P(X < 0) = r/(1 + r), and given either, |X| − 1 is geometric.
-        ratio = exp_neg(rate)
-        side = round_up(CONTEXT.divide(ratio, CONTEXT.add(ratio, 1)), BITS)
-        self._signs = Categorical([TOTAL - 2 * side, side, side])
-        self._beyond = geometric(rate)
+        ratio = sampling.exp_neg(rate)
+        side = sampling.round_up(
+            sampling.CONTEXT.divide(ratio, sampling.CONTEXT.add(ratio, 1)), sampling.BITS
+        )
+        self._signs = sampling.Categorical([sampling.TOTAL - 2 * side, side, side])
+        self._beyond = sampling.geometric(rate)
 
     def sample(self, n: int, rng: NoiseGenerator) -> NDArray[np.int64]:
         """``n`` independent draws, shape (n,); meant for blocks of some ten thousand."""

@@ -18,16 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import require_count, require_positive
-from murmur.privacy.events import (
-    Adjacency,
-    DiscreteGaussianEvent,
-    Event,
-    Hiding,
-    Release,
-    RepeatedEvent,
-    SummedEvent,
-    Unit,
-)
+from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.grid import in_steps
 from murmur.privacy.noise import NoiseGenerator
@@ -109,7 +100,7 @@ class DistributedGaussian:
             return cls(sigma, sensitivity, honest_clients, grid, coordinates)
 
         def cost(sigma: float) -> float:
-            event = RepeatedEvent(mechanism(sigma).event(), releases)
+            event = events.RepeatedEvent(mechanism(sigma).event(), releases)
             return epsilon_of(event, delta, Threat.SECURE_AGGREGATION).epsilon
 
         if cost(sigma) <= epsilon:
@@ -130,23 +121,25 @@ class DistributedGaussian:
         """
         return math.ceil(_DEVIATIONS * self.share)
 
-    def client_event(self) -> Event:
+    def client_event(self) -> events.Event:
         """One client's message, to whoever reads it."""
         if self.coordinates is None:
-            return DiscreteGaussianEvent(self.share, self.sensitivity / self.grid)
+            return events.DiscreteGaussianEvent(self.share, self.sensitivity / self.grid)
         change = float(round(self._change(self.coordinates)))
-        return RepeatedEvent(
-            DiscreteGaussianEvent(self.share, change, scalar=True), self.coordinates
+        return events.RepeatedEvent(
+            events.DiscreteGaussianEvent(self.share, change, scalar=True), self.coordinates
         )
 
-    def release(self, unit: Unit = Unit.CLIENT) -> Release:
+    def release(self, unit: events.Unit = events.Unit.CLIENT) -> events.Release:
         """One client's message; ``unit``: whose exchange ``sensitivity`` is about."""
         noised = self.client_event()
-        return Release(noised, unit, Adjacency.REPLACE_ONE, hiding=Hiding.NOISE)
+        return events.Release(
+            noised, unit, events.Adjacency.REPLACE_ONE, hiding=events.Hiding.NOISE
+        )
 
-    def event(self) -> Event:
+    def event(self) -> events.Event:
         """One sum, to whoever sees sums only."""
-        return SummedEvent(self.release(), self.honest_clients)
+        return events.SummedEvent(self.release(), self.honest_clients)
 
     def privatize_integers(
         self, k: NDArray[Any], rng: NoiseGenerator, out: NDArray[np.int64] | None = None

@@ -14,22 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.events import (
-    Adjacency,
-    Hiding,
-    RandomizedResponseEvent,
-    Release,
-    RepeatedEvent,
-    Unit,
-)
-from murmur.privacy.mechanisms.exact_sampling import (
-    CONTEXT,
-    ONE,
-    exp_neg,
-    log_ratio,
-    round_up,
-    uniform_below,
-)
+from murmur.privacy import events
+from murmur.privacy.mechanisms import exact_sampling as sampling
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
@@ -83,19 +69,23 @@ class RandomizedResponse:
     def realized_epsilon(self) -> float:
         """ln(p/q) of the integer probabilities that are really used; at most ``epsilon``."""
         lie = _lie_threshold(self.epsilon, self.categories)
-        return min(log_ratio((ONE - lie) * (self.categories - 1), lie), self.epsilon)
+        return min(
+            sampling.log_ratio((sampling.ONE - lie) * (self.categories - 1), lie), self.epsilon
+        )
 
-    def event(self) -> RandomizedResponseEvent:
+    def event(self) -> events.RandomizedResponseEvent:
         """What one randomised label did; a vector of n labels is n of these."""
-        return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories)
+        return events.RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories)
 
-    def release(self, count: int, hiding: Hiding = Hiding.NOT) -> Release:
+    def release(self, count: int, hiding: events.Hiding = events.Hiding.NOT) -> events.Release:
         """``count`` labels of one client: whatever its data, any other label was possible.
 
         ``hiding``: ``REPORTS`` where all clients of a sum answer the same ``count`` questions.
         """
-        labels = RepeatedEvent(self.event(), count)
-        return Release(labels, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=hiding)
+        labels = events.RepeatedEvent(self.event(), count)
+        return events.Release(
+            labels, events.Unit.CLIENT, events.Adjacency.REPLACE_ONE, hiding=hiding
+        )
 
     def privatize(self, labels: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.uint8]:
         """Randomise every label by itself.
@@ -159,9 +149,9 @@ def debiased(frequencies: NDArray[np.float64], keep: float) -> NDArray[np.float6
 @lru_cache(maxsize=1024)
 def _lie_threshold(epsilon: float, categories: int) -> int:
     """W: the probability of a wrong label in units of 2⁻⁶⁴, rounded up, at least C−1 units."""
-    others = CONTEXT.multiply(exp_neg(epsilon), categories - 1)
-    lie = CONTEXT.divide(others, CONTEXT.add(others, 1))
-    return max(round_up(lie), categories - 1)
+    others = sampling.CONTEXT.multiply(sampling.exp_neg(epsilon), categories - 1)
+    lie = sampling.CONTEXT.divide(others, sampling.CONTEXT.add(others, 1))
+    return max(sampling.round_up(lie), categories - 1)
 
 
 def _as_bytes(labels: NDArray[Any], categories: int) -> NDArray[np.uint8]:
@@ -190,7 +180,7 @@ def _randomize(
     if uneven_from < lie:
         uneven = np.flatnonzero(draws - np.uint64(uneven_from) < np.uint64(lie - uneven_from))
         # These have decided to lie: only which label to report is drawn again.
-        draws[uneven] = uniform_below(others, uneven.size, rng) * np.uint64(per_category)
+        draws[uneven] = sampling.uniform_below(others, uneven.size, rng) * np.uint64(per_category)
     # The truth is shift C, hence the same label again modulo C.
     shift = np.minimum(draws // np.uint64(per_category), np.uint64(others)).astype(np.uint16)
     shift += truth

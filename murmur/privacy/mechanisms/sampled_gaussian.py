@@ -14,15 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import require_count, require_positive
-from murmur.privacy.events import (
-    Adjacency,
-    DiscreteGaussianEvent,
-    Event,
-    PoissonSampledEvent,
-    Release,
-    RepeatedEvent,
-    Unit,
-)
+from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
 
@@ -69,10 +61,10 @@ class SampledGaussian:
         """Standard deviation σ of the noise, in whole grid steps, rounded up."""
         return math.ceil(self.noise_multiplier * self.sensitivity)
 
-    def event(self, steps: int = 1) -> Event:
+    def event(self, steps: int = 1) -> events.Event:
         """``steps`` sums."""
-        noise = DiscreteGaussianEvent(float(self.sigma), float(self.sensitivity))
-        return RepeatedEvent(PoissonSampledEvent(self.rate, noise), steps)
+        noise = events.DiscreteGaussianEvent(float(self.sigma), float(self.sensitivity))
+        return events.RepeatedEvent(events.PoissonSampledEvent(self.rate, noise), steps)
 
     def sample(self, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
         """Which of ``count`` records are in the next sample, (count,)."""
@@ -104,7 +96,7 @@ class LotSchedule:
     epochs: int
     sensitivity: int
     rounds: int = 1
-    unit: Unit = Unit.RECORD
+    unit: events.Unit = events.Unit.RECORD
 
     def __post_init__(self) -> None:
         for name in ("lot_size", "epochs", "rounds"):
@@ -122,23 +114,27 @@ class LotSchedule:
         """The least noise with which all rounds on ``size`` records meet the budget."""
         steps = self.rounds * self.steps(size)
         rate = self.rate(size)
-        if self.unit is Unit.RECORD:
+        if self.unit is events.Unit.RECORD:
             return SampledGaussian.calibrated(epsilon, delta, rate, steps, self.sensitivity)
         from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 
         each = discrete_noise_multiplier(epsilon, delta, steps)
         return SampledGaussian(rate, size * each, self.sensitivity)
 
-    def event(self, epsilon: float, delta: float, size: int) -> Event:
+    def event(self, epsilon: float, delta: float, size: int) -> events.Event:
         """One round at that noise: a unit is in a step or, as its null neighbour is, not."""
         mechanism = self.mechanism(epsilon, delta, size)
         steps = self.steps(size)
-        if self.unit is Unit.RECORD:
-            return Release(mechanism.event(steps), Unit.RECORD, Adjacency.REPLACE_SPECIAL)
+        if self.unit is events.Unit.RECORD:
+            return events.Release(
+                mechanism.event(steps), events.Unit.RECORD, events.Adjacency.REPLACE_SPECIAL
+            )
         # Whichever of its records are in a lot, ``size`` of them at most are: by convexity the
         # mixture over lots costs no more than the largest lot.
-        noise = DiscreteGaussianEvent(float(mechanism.sigma), float(size * self.sensitivity))
-        return Release(RepeatedEvent(noise, steps), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
+        noise = events.DiscreteGaussianEvent(float(mechanism.sigma), float(size * self.sensitivity))
+        return events.Release(
+            events.RepeatedEvent(noise, steps), events.Unit.CLIENT, events.Adjacency.REPLACE_SPECIAL
+        )
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The noise of all rounds, in a few words."""
