@@ -252,6 +252,10 @@ class CohortStrategy(Strategy, ABC):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned, in a strategy that was made with the same settings."""
 
+    def missed(self, number: int) -> Parameters | None:
+        """The model after round ``number`` where too few answered; None: it stays as it is."""
+        return None
+
     def forget(self) -> None:
         """The last round is over: drop what only further ones need, and nobody should read."""
 
@@ -357,7 +361,7 @@ class CohortStrategy(Strategy, ABC):
         """Sum the nodes' contributions and update the model, if the quorum answered.
 
         Whoever may have released something is counted in ``participations`` even if the round does
-        not count: then the model stays as it is (None), and the charge stands.
+        not count: then the model is what ``missed`` says, and the charge stands.
         """
         if self.round.counted or self.phase is None:
             return None, None  # ``arrays`` are its model
@@ -365,7 +369,10 @@ class CohortStrategy(Strategy, ABC):
         self.participations.update(outcome.possibly_released)
         self._give_up_when_nobody_answers()
         if not outcome.counted:
-            return None, None
+            model = self.missed(outcome.number)
+            if model is None:
+                return None, None
+            return ArrayRecord({"model": Array(model)}), None
         model = self.update(outcome.number, self.model, outcome.total, outcome.weight)
         self._forget_round()
         self.keep(model)

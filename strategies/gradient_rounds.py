@@ -133,10 +133,9 @@ class GradientRounds(FedAvg):
     # Rounds ---------------------------------------------------------------------------------
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """One step; after the last round the mean of the last models.
+        """One step; after the last round the mean of the last models, which is post-processing.
 
-        The mean is over those of the last rounds that counted; it is taken when the last round
-        itself counts, and is post-processing.
+        The mean is over those of the last rounds that counted.
         """
         model = self.head.with_centre(model, self.middle)
         model = super().update(number, model, total, weight)
@@ -149,6 +148,15 @@ class GradientRounds(FedAvg):
         self.summed_models += 1
         if number < rounds:
             return model
+        return self._mean_of_the_last()
+
+    def missed(self, number: int) -> Parameters | None:
+        """After the last round the mean of the last models, though this one gave none."""
+        if number < self.setup.budget.rounds or not self.summed_models:
+            return None
+        return self._mean_of_the_last()
+
+    def _mean_of_the_last(self) -> Parameters:
         return (self.total / self.summed_models).astype(np.float32)
 
     def apply(

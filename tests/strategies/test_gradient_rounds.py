@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from murmur.learning.codec import array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.learning.linear_model import Head, directions, unit
 from murmur.papers.gradient_rounds import gradient
@@ -17,6 +19,7 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.mechanisms import clip_l2
 from murmur.round.phase import Outcome
 from tests.fl_app.running import run_inline
+from tests.strategies.grid import Grid
 
 SMALL = [
     "strategy=gradient_rounds",
@@ -74,6 +77,23 @@ def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupt
         model = after
     assert strategy.last == 2
     np.testing.assert_allclose(model, (seen[1] + seen[2]) / 2, rtol=1e-5)
+
+
+def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
+    words = [*SMALL, "privacy.epsilon=inf", "strategy.average=0.7"]
+    experiment = Experiment(compose([*words, "federation.num_rounds=4"]))
+    strategy = experiment.strategy
+    models = [np.zeros(experiment.trainer.num_parameters, np.float32)]
+    for number in (1, 2, 3):
+        total = np.full(len(models[0]), number << 20, np.int64)
+        models.append(strategy.update(number, models[-1], total, 20))
+        assert strategy.missed(number) is None
+    arrays = ArrayRecord({"model": Array(models[-1])})
+    strategy.configure_train(4, arrays, ConfigRecord(), Grid(1))
+    arrays, _ = strategy.aggregate_train(4, [])
+    assert strategy.last == 3 and not strategy.round.counted
+    result = array_from_bytes(arrays["model"].data)
+    np.testing.assert_allclose(result, (models[2] + models[3]) / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("threat", ["local", "secure_aggregation"])
