@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.codec import LabelCodec, Sum
+from murmur.learning.codec import LabelCodec, Rows, Sum
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import Weights
 from murmur.round.host import MaskedVectors
@@ -57,6 +57,7 @@ STRATEGIES = {
     "clustering": ["strategy=clustering", "model.hidden=[4]"],
     "local_only": ["strategy=local_only", *SMALL],
     "fedper": ["strategy=fedper", *SMALL],
+    "robust": ["strategy=robust", *SMALL, "privacy=none"],
 }
 
 
@@ -75,12 +76,17 @@ def asked(name: str, quorum: float) -> tuple[Any, list[Message]]:
 
 
 def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]:
-    """The report and the sum of a node whose clients all send zeros (for labels: class 0)."""
+    """The report and the sum of a node whose clients all send zeros (for labels: class 0).
+
+    Where nothing is summed, the rows.
+    """
     codec, clients = strategy.codec(), message.content["task"]["clients"]
     total = Sum(codec)
+    rows = Rows(codec)
     for client in clients:
         size = codec.count if isinstance(codec, LabelCodec) else codec.shape
         total.add(client, codec.pack(np.zeros(size)), strategy.weights().of(client))
+        rows.add(client, codec.pack(np.zeros(size)))
     report = {
         "clients": list(clients),
         "refused": [],
@@ -88,7 +94,15 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
         "weight": total.weight,
         "packed": False,
     }
-    return report, total.total
+    if strategy.summed:
+        return report, total.total
+    report = {name: report[name] for name in ("clients", "refused", "reasons")}
+    return report, np.stack(rows.packed())
+
+
+def sent(strategy: Any, contribution: Any) -> dict[str, Any]:
+    """A node's contribution, under the name that it has in a reply."""
+    return {"sum" if strategy.summed else "rows": contribution}
 
 
 def reply(message: Message, report: dict[str, Any], arrays: dict[str, Any] | None) -> Message:
@@ -107,7 +121,7 @@ def aggregate(name: str, first: list[Message], quorum: float = 0.5) -> tuple[Any
     others = []
     for message in messages[1:]:
         report, total = honest(strategy, message)
-        others.append(reply(message, report, {"sum": total}))
+        others.append(reply(message, report, sent(strategy, total)))
     arrays, _ = strategy.aggregate_train(1, [*first, *others])
     return strategy, None if arrays is None else arrays["model"].numpy()
 
@@ -157,16 +171,6 @@ def forged(name: str) -> dict[str, Message]:
         "noise": raw(bytes(range(256))),
     }
     reports: dict[str, dict[str, Any]] = {
-        "weight too large": {"weight": report["weight"] + 1},
-        "weight too small": {"weight": report["weight"] - 1},
-        "weight a hundredfold": {"weight": 100 * report["weight"]},
-        "weight enormous": {"weight": 2**62},
-        "weight negative": {"weight": -report["weight"]},
-        "weight zero": {"weight": 0},
-        "weight real": {"weight": float(report["weight"])},
-        "weight of truth": {"weight": True},
-        "weight in words": {"weight": "2"},
-        "packed for two": {"packed": True},
         "another node's clients": {"clients": theirs},
         "its own and another's": {"clients": [*mine, *theirs]},
         "one of its own and another's": {"clients": [mine[0], theirs[0]]},
@@ -178,24 +182,39 @@ def forged(name: str) -> dict[str, Message]:
         "refused without a reason": {"clients": [], "refused": mine},
         "a reason for each letter": {"clients": [], "refused": mine, "reasons": "ab"},
     }
+    if strategy.summed:  # a row has no weight
+        reports |= {
+            "weight too large": {"weight": report["weight"] + 1},
+            "weight too small": {"weight": report["weight"] - 1},
+            "weight a hundredfold": {"weight": 100 * report["weight"]},
+            "weight enormous": {"weight": 2**62},
+            "weight negative": {"weight": -report["weight"]},
+            "weight zero": {"weight": 0},
+            "weight real": {"weight": float(report["weight"])},
+            "weight of truth": {"weight": True},
+            "weight in words": {"weight": "2"},
+            "packed for two": {"packed": True},
+        }
     found = {
-        **{kind: reply(message, report, {"sum": values}) for kind, values in arrays.items()},
-        **{kind: reply(message, report | r, {"sum": total}) for kind, r in reports.items()},
+        **{kind: reply(message, report, sent(strategy, values)) for kind, values in arrays.items()},
+        **{kind: reply(message, report | r, sent(strategy, total)) for kind, r in reports.items()},
         "no contribution": reply(message, report, None),
         "another name": reply(message, report, {"total": total}),
         "nothing": Message(RecordDict(), reply_to=message),
         "no report": Message(
-            RecordDict({"contribution": ArrayRecord({"sum": Array(total)})}), reply_to=message
+            RecordDict({"contribution": ArrayRecord(sent(strategy, Array(total)))}),
+            reply_to=message,
         ),
         "a report of arrays": Message(
-            RecordDict({"report": ArrayRecord({"sum": Array(total)})}), reply_to=message
+            RecordDict({"report": ArrayRecord(sent(strategy, Array(total)))}), reply_to=message
         ),
     }
     for key in report:
         rest = {k: v for k, v in report.items() if k != key}
-        found[f"without {key}"] = reply(message, rest, {"sum": total})
-    # What says the same as an honest answer is not forged.
-    return {k: m for k, m in found.items() if not (k == "without packed" and total is None)}
+        found[f"without {key}"] = reply(message, rest, sent(strategy, total))
+    if not strategy.summed:
+        del found["packed"]  # rows are
+    return found
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -217,8 +236,8 @@ def test_forged_answers_leave_no_trace_in_the_model(name):
 def test_duplicates_and_strangers_change_nothing(name):
     prepared, messages = asked(name, 0.5)
     report, total = honest(prepared, messages[0])
-    once = reply(messages[0], report, {"sum": total})
-    stranger = reply(messages[0], report, {"sum": total})
+    once = reply(messages[0], report, sent(prepared, total))
+    stranger = reply(messages[0], report, sent(prepared, total))
     stranger.metadata.__dict__["_src_node_id"] = 99
     twice = copy.deepcopy(once)  # a reply that was read is empty
     alone = copy.deepcopy(once)
@@ -284,8 +303,10 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
     report, total = honest(prepared, messages[0])
     mine = report["clients"]
     report = {k: v for k, v in {**report, **changed}.items() if v is not None}
-    sent = Array(total) if array is None else array
-    strategy, model = aggregate(name, [reply(messages[0], report, {"sum": sent})], quorum=1.0)
+    array_sent = Array(total) if array is None else array
+    strategy, model = aggregate(
+        name, [reply(messages[0], report, sent(prepared, array_sent))], quorum=1.0
+    )
     if model is None:
         assert set(strategy.round.failed) == set(mine)
         assert set(strategy.round.answered) == set(range(6)) - set(mine)
@@ -293,7 +314,8 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
         # Accepted: then it is honest in every respect that counts.
         assert strategy.round.failed == {} and array is None
         assert sorted(report["clients"]) == sorted(mine)
-        assert report["weight"] == sum(strategy.weights().of(client) for client in mine)
+        if strategy.summed:
+            assert report["weight"] == sum(strategy.weights().of(client) for client in mine)
 
 
 def test_words_of_strangers_are_one_short_line_of_printable_text():
