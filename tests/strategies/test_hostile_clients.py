@@ -58,6 +58,11 @@ STRATEGIES = {
     "local_only": ["strategy=local_only", *SMALL],
     "fedper": ["strategy=fedper", *SMALL],
     "robust": ["strategy=robust", *SMALL, "privacy=none"],
+    "votes": ["strategy=votes", "privacy.threat=local"],
+    "gradient_rounds": ["strategy=gradient_rounds", "privacy.threat=local"],
+    "scaffold": ["strategy=scaffold", *SMALL],
+    "class_statistics": ["strategy=class_statistics", "privacy.threat=local"],
+    "class_moments": ["strategy=class_moments", "privacy.threat=local"],
 }
 
 
