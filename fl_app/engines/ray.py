@@ -13,8 +13,15 @@ from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
+from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import identify, serve
-from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
+from fl_app.engines.ray_start import (
+    Head,
+    is_connected,
+    naming_address,
+    require_named_cluster,
+    start_ray,
+)
 from fl_app.run.results import RunFolder
 from murmur.settings import Count, NotNegative, settings
 
@@ -129,9 +136,13 @@ class RayPool:
             cls._shared.stop()
 
     def __init__(self, workers: int, gpus: float) -> None:
-        # Not a cluster that happens to run on this machine: only one that was named.
+        # Not a cluster that happens to run on this machine: only one that was named, or that this
+        # process is connected to already. The latter is not ours to leave.
+        self._is_guest = is_connected()
         with naming_address() as address:
             self._ray = start_ray(address, workers)
+        if self._is_guest:
+            self._require_cores(workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         folders = os.environ.get(own_classes.VARIABLE, "")
@@ -159,11 +170,21 @@ class RayPool:
             self._idle.put(worker)
 
     def stop(self) -> None:
-        """End the actors, leave Ray, and end its head if it was started here."""
+        """End the actors; leave Ray and end its head, if that was begun here."""
         for actor in self.actors:
             self._ray.kill(actor)
-        self._ray.shutdown()
+        if not self._is_guest:
+            self._ray.shutdown()
         if Head._shared is not None:
             Head._shared.stop()
         RayPool._shared = None
         RayPool.kind = None
+
+    def _require_cores(self, workers: int) -> None:
+        """ConfigError where somebody's Ray has fewer cores: actors would wait for them for ever."""
+        cores = self._ray.cluster_resources().get("CPU", 0)
+        if cores < workers:
+            raise ConfigError(
+                f"engine.workers={workers}: the Ray that this process is connected to has CPU: "
+                f"{cores:g}; set it to at most that, or disconnect (ray.shutdown())"
+            )

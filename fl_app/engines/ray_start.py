@@ -64,12 +64,13 @@ class Head:
 
     @classmethod
     def shared(cls, workers: int) -> "Head | None":
-        """The head of this process, started on first use; None where one of another size is used.
+        """The head of this process, started on first use.
 
-        A head that nobody has connected to yet is replaced by one of the size that is wanted.
+        None where Ray is imported already and has no head, or one of another size. A head that
+        nobody has connected to yet is replaced by one of the size that is wanted.
         """
         other = cls._shared is not None and cls._shared.workers != workers
-        if other and "ray" in sys.modules:
+        if "ray" in sys.modules and (cls._shared is None or other):
             return None
         if cls._shared is not None and other:
             cls._shared.stop()
@@ -190,7 +191,16 @@ def require_cluster(address: str) -> None:
 
 
 def _set_environment(own: bool) -> None:
-    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's."""
+    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's.
+
+    ConfigError where it is imported already, without a password.
+    """
+    if own and "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        raise ConfigError(
+            "engine=ray: Ray was imported before Murmur could set a password for its workers; "
+            "connect to a Ray of your own first (ray.init()), or set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN before it is imported"
+        )
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if own:  # nobody else on this machine or network may run code in our workers
@@ -199,10 +209,16 @@ def _set_environment(own: bool) -> None:
         os.environ.setdefault("RAY_TMPDIR", socket_folder())
 
 
+def is_connected() -> bool:
+    """Whether this process is a driver of some Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
 def start_ray(address: str | None, workers: int) -> Any:
     """The module ``ray``, connected.
 
-    A process that is connected already stays as it is.
+    A process that is connected already, by whoever uses Ray beside us, stays as it is.
 
     Args:
         address: a cluster's (HOST:PORT, ray://HOST:PORT or auto); None: one of this process.
@@ -210,7 +226,10 @@ def start_ray(address: str | None, workers: int) -> Any:
 
     Raises:
         ConnectionError, ValueError: there is no cluster at ``address``.
+        ConfigError: Ray was imported without a password (``_set_environment``).
     """
+    if is_connected():
+        return sys.modules["ray"]
     if address is not None:
         require_cluster(address)
     _set_environment(own=address is None)
@@ -222,15 +241,14 @@ def start_ray(address: str | None, workers: int) -> Any:
         new = {"num_cpus": workers, "include_dashboard": False}
     import ray
 
-    if not ray.is_initialized():
-        before = signal.getsignal(signal.SIGTERM)
-        with warnings.catch_warnings(), contextlib.chdir(HOME):
-            # Ray puts the folder that this happens in on its workers' import path: not a user's,
-            # whose files may have the names of ours.
-            warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **new)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
+    before = signal.getsignal(signal.SIGTERM)
+    with warnings.catch_warnings(), contextlib.chdir(HOME):
+        # Ray puts the folder that this happens in on its workers' import path: not a user's,
+        # whose files may have the names of ours.
+        warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **new)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
     return ray
 
 
