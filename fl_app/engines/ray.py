@@ -13,13 +13,13 @@ from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
-from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import (
     Head,
     is_connected,
     naming_address,
     require_named_cluster,
+    require_usable,
     start_ray,
 )
 from fl_app.run.results import RunFolder
@@ -55,9 +55,12 @@ class RayEngine:
         Not where a cluster is named, where workers share a GPU, or where a pool is there already.
 
         Raises:
-            ConfigError: RAY_ADDRESS names nothing that answers.
+            ConfigError: RAY_ADDRESS names nothing that answers, or the Ray of this process will not
+                do (``require_usable``).
         """
         require_named_cluster()
+        if RayPool._shared is None or RayPool._shared.is_guest:
+            require_usable(self.count)
         plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
         if plain and RayPool.kind is None:
             Head.shared(self.count)
@@ -113,6 +116,7 @@ class RayPool:
     Attributes:
         kind: of the pool of this process: workers, GPUs each, folders of classes; None without one.
         actors: Ray's handles, one for each worker.
+        is_guest: whether this process was connected to somebody's Ray before.
     """
 
     kind: tuple[int, float, str] | None = None  # of the pool of this process
@@ -138,11 +142,9 @@ class RayPool:
     def __init__(self, workers: int, gpus: float) -> None:
         # Not a cluster that happens to run on this machine: only one that was named, or that this
         # process is connected to already. The latter is not ours to leave.
-        self._is_guest = is_connected()
+        self.is_guest = is_connected()
         with naming_address() as address:
             self._ray = start_ray(address, workers)
-        if self._is_guest:
-            self._require_cores(workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         folders = os.environ.get(own_classes.VARIABLE, "")
@@ -173,18 +175,9 @@ class RayPool:
         """End the actors; leave Ray and end its head, if that was begun here."""
         for actor in self.actors:
             self._ray.kill(actor)
-        if not self._is_guest:
+        if not self.is_guest:
             self._ray.shutdown()
         if Head._shared is not None:
             Head._shared.stop()
         RayPool._shared = None
         RayPool.kind = None
-
-    def _require_cores(self, workers: int) -> None:
-        """ConfigError where somebody's Ray has fewer cores: actors would wait for them for ever."""
-        cores = self._ray.cluster_resources().get("CPU", 0)
-        if cores < workers:
-            raise ConfigError(
-                f"engine.workers={workers}: the Ray that this process is connected to has CPU: "
-                f"{cores:g}; set it to at most that, or disconnect (ray.shutdown())"
-            )

@@ -191,16 +191,7 @@ def require_cluster(address: str) -> None:
 
 
 def _set_environment(own: bool) -> None:
-    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's.
-
-    ConfigError where it is imported already, without a password.
-    """
-    if own and "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ:
-        raise ConfigError(
-            "engine=ray: Ray was imported before Murmur could set a password for its workers; "
-            "connect to a Ray of your own first (ray.init()), or set RAY_AUTH_MODE=token and "
-            "RAY_AUTH_TOKEN before it is imported"
-        )
+    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if own:  # nobody else on this machine or network may run code in our workers
@@ -215,6 +206,29 @@ def is_connected() -> bool:
     return ray is not None and ray.is_initialized()
 
 
+def require_usable(workers: int) -> None:
+    """ConfigError where somebody imported Ray, or connected to one, that will not do for us.
+
+    Args:
+        workers: how many actors of one core each there will be; without cores they would wait.
+    """
+    if "ray" not in sys.modules or "RAY_ADDRESS" in os.environ:
+        return
+    if is_connected():
+        cores = sys.modules["ray"].cluster_resources().get("CPU", 0)
+        if cores < workers:
+            raise ConfigError(
+                f"engine.workers={workers}: the Ray that this process is connected to has CPU: "
+                f"{cores:g}; set it to at most that, or disconnect (ray.shutdown())"
+            )
+    elif "RAY_AUTH_MODE" not in os.environ:
+        raise ConfigError(
+            "engine=ray: Ray was imported before Murmur could set a password for its workers; "
+            "connect to a Ray of your own first (ray.init()), or set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN before it is imported"
+        )
+
+
 def start_ray(address: str | None, workers: int) -> Any:
     """The module ``ray``, connected.
 
@@ -226,7 +240,6 @@ def start_ray(address: str | None, workers: int) -> Any:
 
     Raises:
         ConnectionError, ValueError: there is no cluster at ``address``.
-        ConfigError: Ray was imported without a password (``_set_environment``).
     """
     if is_connected():
         return sys.modules["ray"]
