@@ -65,7 +65,7 @@ def agree(private: PrivateKey, public: bytes) -> bytes:
     return private.exchange(ec.ECDH(), _decoded(public))
 
 
-def point(public: bytes) -> EccPoint:
+def point(public: bytes) -> "EccPoint":
     """A public key as a point to calculate with; SecureSumError where it is not one.
 
     Its arithmetic takes a time that depends on the numbers: for what is public only.
@@ -76,14 +76,14 @@ def point(public: bytes) -> EccPoint:
     return EccPoint(numbers.x, numbers.y, "P-256")
 
 
-def encoded(at: EccPoint) -> bytes:
+def encoded(at: "EccPoint") -> bytes:
     """The inverse of ``point``; SecureSumError for the point at infinity."""
     if at.is_point_at_infinity():
         raise SecureSumError("a public key is the point at infinity")
     return bytes([2 + int(at.y) % 2]) + to_bytes(int(at.x))
 
 
-def combination(terms: Iterable[tuple[int, EccPoint]]) -> EccPoint:
+def combination(terms: Iterable[tuple[int, "EccPoint"]]) -> "EccPoint":
     """Σ scalar · point over ``terms``, for numbers that are public: its time tells them.
 
     All points are doubled together, bit by bit.
