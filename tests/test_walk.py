@@ -38,7 +38,7 @@ ROOMS = tuple(f"{PROJECT / 'murmur' / room}/" for room in ("learning", "privacy"
 WORDS = [
     *("strategy=fedavg", "engine=inline", "dataset=digits", "privacy.noise=seeded"),
     *("federation.num_clients=4", "model=mlp", "federation.public=0"),
-    "model.hidden=[300]",  # more weights than clients train in lockstep, who take a way of their own
+    "model.hidden=[300]",  # too many weights for lockstep, which has a way of its own
 ]
 
 MOST_FUNCTIONS, MOST_FILES, MOST_LINES = 20, 12, 600
