@@ -162,10 +162,10 @@ class Guarantee:
             exposure = _grouped(exposure)
         threat = Threat(exposure.threat)
 
-        def proven(event: Event) -> Spend:
+        def proven(event: Event) -> "Spend":
             return accounting.epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
 
-        def assumed(event: Event) -> Spend:
+        def assumed(event: Event) -> "Spend":
             return accounting.epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
 
         events = set(exposure.clients.values())
