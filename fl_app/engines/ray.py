@@ -13,15 +13,8 @@ from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
+from fl_app.engines import ray_start
 from fl_app.engines.inline import identify, serve
-from fl_app.engines.ray_start import (
-    Head,
-    is_connected,
-    naming_address,
-    require_named_cluster,
-    require_usable,
-    start_ray,
-)
 from fl_app.run.results import RunFolder
 from murmur.settings import Count, NotNegative, settings
 
@@ -58,12 +51,12 @@ class RayEngine:
             ConfigError: RAY_ADDRESS names nothing that answers, or the Ray of this process will not
                 do (``require_usable``).
         """
-        require_named_cluster()
+        ray_start.require_named_cluster()
         if RayPool._shared is None or RayPool._shared.is_guest:
-            require_usable(self.count)
+            ray_start.require_usable(self.count)
         plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
         if plain and RayPool.kind is None:
-            Head.shared(self.count)
+            ray_start.Head.shared(self.count)
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through.
@@ -142,9 +135,9 @@ class RayPool:
     def __init__(self, workers: int, gpus: float) -> None:
         # Not a cluster that happens to run on this machine: only one that was named, or that this
         # process is connected to already. The latter is not ours to leave.
-        self.is_guest = is_connected()
-        with naming_address() as address:
-            self._ray = start_ray(address, workers)
+        self.is_guest = ray_start.is_connected()
+        with ray_start.naming_address() as address:
+            self._ray = ray_start.start_ray(address, workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         folders = os.environ.get(own_classes.VARIABLE, "")
@@ -177,7 +170,7 @@ class RayPool:
             self._ray.kill(actor)
         if not self.is_guest:
             self._ray.shutdown()
-        if Head._shared is not None:
-            Head._shared.stop()
+        if ray_start.Head._shared is not None:
+            ray_start.Head._shared.stop()
         RayPool._shared = None
         RayPool.kind = None

@@ -19,14 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from murmur.common import experiment_rng, require_integer
+from murmur.learning.data import cache as caching
 from murmur.learning.data import files
-from murmur.learning.data.cache import (
-    RawDataset,
-    RawExamples,
-    cache_folder,
-    load_or_build,
-    publish_folder,
-)
 from murmur.learning.data.examples import DataError, Dataset, Examples
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.
@@ -106,7 +100,7 @@ def locate(
         missing = f"{source.name} is not in dataset.root={root}"
     if not source.downloads:
         raise DataError(f"{missing}; {_how_to(source)}")
-    downloads = cache_folder(cache) / "downloads" / source.name
+    downloads = caching.cache_folder(cache) / "downloads" / source.name
     found = source.find(downloads)
     if found is None and download:
         _download(source, downloads, missing)
@@ -147,7 +141,7 @@ def _download(source: Source, downloads: Path, missing: str) -> None:
     from torchvision import datasets
 
     dataset = getattr(datasets, source.name)
-    with publish_folder(downloads) as temporary:
+    with caching.publish_folder(downloads) as temporary:
         try:
             with _socket_timeout(_NETWORK_TIMEOUT_S):
                 if source.name == "SVHN":
@@ -236,7 +230,7 @@ def torchvision_dataset(
     source = SOURCES[name]
     found = locate(source, root=root, cache=cache, download=download)
 
-    def build() -> RawDataset:
+    def build() -> caching.RawDataset:
         if check_md5:
             verify(source, found)
         if name == "SVHN":
@@ -246,10 +240,10 @@ def torchvision_dataset(
         else:
             train = files.read_idx_pair(*found[:2])
             test = files.read_idx_pair(*found[2:])
-        return RawDataset(train, test, num_classes=10)
+        return caching.RawDataset(train, test, num_classes=10)
 
     settings = {"check_md5": check_md5}
-    return load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
+    return caching.load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
 
 
 def medmnist(
@@ -278,19 +272,19 @@ def medmnist(
     source = Source(name, (name, "."), ((f"{name.lower()}.npz",),), downloads=False)
     (path,) = locate(source, root=root, cache=cache, download=False)
 
-    def build() -> RawDataset:
+    def build() -> caching.RawDataset:
         arrays = files.read_npz(path)
         train, validation, test = (
             files.array_examples(path, arrays, f"{part}_images", f"{part}_labels")
             for part in ("train", "val", "test")
         )
         if use_validation:
-            train = RawExamples(
+            train = caching.RawExamples(
                 np.concatenate([train.pixels, validation.pixels]),
                 np.concatenate([train.labels, validation.labels]),
             )
         every = [part.labels.max(initial=0) for part in (train, validation, test)]
-        return RawDataset(train, test, num_classes=max(2, int(max(every)) + 1))
+        return caching.RawDataset(train, test, num_classes=max(2, int(max(every)) + 1))
 
     settings = {"use_validation": use_validation}
-    return load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)
+    return caching.load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)
