@@ -52,7 +52,9 @@ GROUPED, GROUPS = 200, 5  # clients, and into how many groups they are divided
 PACKED = 20, 24, 40  # bits
 PACKING = """
 import time, numpy as np
+from murmur.learning.process import keep_heap
 from murmur.secure_sum import masks
+keep_heap()
 words = np.arange({size}, dtype=masks.word({bits}))
 def least(call):
     found = []

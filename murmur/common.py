@@ -62,6 +62,8 @@ def is_finite(x: "NDArray[Any]") -> bool:
     """Whether ``x`` holds neither NaN nor infinities."""
     import numpy as np  # a ledger, whose events are checked here, does without
 
+    if x.size <= BLOCK:
+        return bool(np.isfinite(x).all())
     flat = x.reshape(-1)
     return all(np.isfinite(flat[block]).all() for block in blocks(flat.size))
 
@@ -217,7 +219,7 @@ def framed(*fields: bytes) -> bytes:
     For what is hashed, signed or derived from several values. Fields that are only put one after
     the other, or separated by a character that they may hold, can be cut in more than one way.
     """
-    return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
+    return b"".join([len(field).to_bytes(8, "big") + field for field in fields])
 
 
 def printable(text: object, keep: str = "") -> str:

@@ -62,16 +62,18 @@ def request_size(content: RecordDict, clients: Sequence[int]) -> int:
     Every array is counted once for each client. In a record, ``which`` says which of ``messages``
     is whose, for each of ``clients``; all else is sent to each.
     """
-    alone = _Alone()
+    total = len(clients) * _array_bytes(content)
     for record in content.config_records.values():
         plain: dict[str, Any] = dict(record)
         messages = plain.pop("messages", None)
+        alone = _Alone(plain)
         for place, client in enumerate(clients):
             own: dict[str, Any] = {"clients": [client]}
             if messages is not None:
                 own |= {"messages": [messages[plain["which"][place]]], "which": [0]}
-            alone.add(plain | own)
-    return len(clients) * _array_bytes(content) + alone.total
+            alone.add(own)
+        total += alone.total
+    return total
 
 
 def reply_size(
@@ -90,10 +92,10 @@ def reply_size(
     weigh : callable, optional
         A client's public weight, where its node sums; 1 by default.
     """
-    alone = _Alone()
     plain: dict[str, Any] = dict(content.config_records[name])
     nobody: dict[str, Any] = {"clients": [], "refused": [], "reasons": []}
     messages = plain.pop("messages", None)
+    alone = _Alone(plain | nobody)
     summed = codec is not None and "sum" in content.array_records.get("contribution", {})
     for place, client in enumerate(plain["clients"]):
         own: dict[str, Any] = {"clients": [client]}
@@ -101,14 +103,14 @@ def reply_size(
             own["messages"] = [messages[place]]
         if summed:
             own |= {"weight": weigh(client) if weigh else 1, "packed": True}
-        alone.add({**plain, **nobody, **own})
+        alone.add(own)
     for client, reason in zip(plain["refused"], plain["reasons"], strict=True):
         own = {"refused": [client], "reasons": [reason]}
         if messages is not None:
             own["messages"] = []
         if "weight" in plain:
             own |= {"weight": 0, "packed": False}
-        alone.add({**plain, **nobody, **own})
+        alone.add(own)
     answered = len(plain["clients"])
     if not answered or not content.array_records:
         return alone.total
@@ -122,16 +124,20 @@ def _array_bytes(content: RecordDict) -> int:
 
 
 class _Alone:
-    """Adds up records; those that differ in a number of the same length are measured once."""
+    """Adds up records; those that differ in a number of the same length are measured once.
 
-    def __init__(self) -> None:
+    ``alike``: what all of them hold, where they hold nothing else of that name.
+    """
+
+    def __init__(self, alike: dict[str, Any]) -> None:
+        self.alike = alike
         self.total = 0
         self._known: dict[tuple, int] = {}
 
-    def add(self, record: dict[str, Any]) -> None:
-        key = tuple((name, _length(value)) for name, value in record.items())
+    def add(self, own: dict[str, Any]) -> None:
+        key = tuple([(name, _length(value)) for name, value in own.items()])
         if key not in self._known:
-            self._known[key] = len(ConfigRecord(record).deflate())
+            self._known[key] = len(ConfigRecord(self.alike | own).deflate())
         self.total += self._known[key]
 
 

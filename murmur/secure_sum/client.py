@@ -43,7 +43,7 @@ from murmur.secure_sum.identity import (
     sign,
     word_on,
 )
-from murmur.secure_sum.keys import Entropy, agree, private_key, public_key, scalar
+from murmur.secure_sum.keys import Entropy, PrivateKey, agree, private_key, public_key, scalar
 from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
@@ -98,6 +98,8 @@ class SecureClient:
         asked: digest of what phase MASK came with, the same for all.
         included: whose masks may be in the sum, as the list was sent (``join_ids``).
         survivors: whose vectors are in the sum, likewise.
+        agreed: what other clients that answer the same message have agreed on with one that has
+            not answered yet, by both public keys; never stored.
     """
 
     terms: Terms
@@ -114,6 +116,7 @@ class SecureClient:
     asked: bytes = b""
     included: bytes = b""
     survivors: bytes = b""
+    agreed: dict[bytes, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def join(
@@ -170,7 +173,7 @@ class SecureClient:
         channel = private_key(self.channel)
         sealed = {}
         for v, ad in keys.items():
-            agreed = agree(channel, ad.channel)
+            agreed = self._agree(channel, own.channel, ad.channel)
             other = self._party(v)
             sealed[v] = seal(box_key(agreed, self.terms, me, other), parts[v])
             self.boxes[v] = box_key(agreed, self.terms, other, me)
@@ -223,9 +226,9 @@ class SecureClient:
         own = self_mask_key(self.seed, terms, me)
         total = masks.to_words(vector, terms.bits)
         masks.add_mask(total, own)
-        mask = private_key(self.mask)
+        mask, public = private_key(self.mask), Advertisement.of(self.advertised).mask
         for v in self._known(included):
-            agreed = agree(mask, self._advertised(v).mask)
+            agreed = self._agree(mask, public, self._advertised(v).mask)
             key = mask_key(agreed, terms, me, self._party(v), asked, message)
             masks.add_mask(total, key, 1 if v > self.me else -1)
         return masks.pack(total, terms.bits)
@@ -314,6 +317,14 @@ class SecureClient:
 
     def _advertised(self, client: int) -> Advertisement:
         return Advertisement.of(self.public[client])
+
+    def _agree(self, private: PrivateKey, own: bytes, other: bytes) -> bytes:
+        """What the holders of two key pairs share; two clients of one place compute it once."""
+        pair = b"".join(sorted((own, other)))
+        if pair in self.agreed:
+            return self.agreed.pop(pair)
+        self.agreed[pair] = agree(private, other)
+        return self.agreed[pair]
 
     def _party(self, client: int) -> Party:
         return Party(client, self.advertised if client == self.me else self.public[client])

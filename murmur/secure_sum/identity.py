@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from murmur.common import framed, locked, replace_durably, sync_folder
-from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, derive, point
+from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, Terms, context
 
 IDENTITY_BYTES = 32
@@ -295,6 +295,7 @@ class Advertisement:
         return b"".join((*keys, signature))
 
     @classmethod
+    @lru_cache(maxsize=IN_MIND)
     def of(cls, sent: bytes) -> "Advertisement":
         """The parts of what travelled; SecureSumError for another length. Nothing is checked."""
         if len(sent) != ADVERTISED_BYTES:
@@ -303,6 +304,7 @@ class Advertisement:
         return cls(*(sent[start:end] for start, end in pairwise(ends)))
 
     @classmethod
+    @lru_cache(maxsize=IN_MIND)
     def read(cls, sent: bytes, terms: Terms, client: int) -> "Advertisement":
         """``of``, with its signature checked: SecureSumError where it is not ``client``'s.
 
@@ -318,7 +320,7 @@ class Advertisement:
     def require_valid(self) -> None:
         """SecureSumError for what is no point of the curve, and for a key that is there twice."""
         for key in self.keys[1:]:
-            point(key)
+            decoded(key)
         if len(set(self.keys)) < len(self.keys):
             raise SecureSumError("it advertised the same public key twice")
 

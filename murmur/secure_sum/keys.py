@@ -62,7 +62,7 @@ def agree(private: PrivateKey, public: bytes) -> bytes:
 
     SecureSumError for a public key that is not one.
     """
-    return private.exchange(ec.ECDH(), _decoded(public))
+    return private.exchange(ec.ECDH(), decoded(public))
 
 
 def point(public: bytes) -> "EccPoint":
@@ -72,7 +72,7 @@ def point(public: bytes) -> "EccPoint":
     """
     from Crypto.PublicKey.ECC import EccPoint  # slow to load, and a client does without
 
-    numbers = _decoded(public).public_numbers()
+    numbers = decoded(public).public_numbers()
     return EccPoint(numbers.x, numbers.y, "P-256")
 
 
@@ -80,7 +80,8 @@ def encoded(at: "EccPoint") -> bytes:
     """The inverse of ``point``; SecureSumError for the point at infinity."""
     if at.is_point_at_infinity():
         raise SecureSumError("a public key is the point at infinity")
-    return bytes([2 + int(at.y) % 2]) + to_bytes(int(at.x))
+    x, y = at.xy
+    return bytes([2 + int(y) % 2]) + to_bytes(int(x))
 
 
 def combination(terms: Iterable[tuple[int, "EccPoint"]]) -> "EccPoint":
@@ -106,7 +107,8 @@ def derive(secret: bytes, about: bytes) -> bytes:
 
 
 @lru_cache(maxsize=IN_MIND)
-def _decoded(public: bytes) -> ec.EllipticCurvePublicKey:
+def decoded(public: bytes) -> ec.EllipticCurvePublicKey:
+    """A public key of 33 bytes; SecureSumError where it is no point of the curve."""
     try:
         if len(public) != POINT_BYTES:
             raise ValueError(f"{len(public)} bytes")

@@ -20,7 +20,7 @@ to (m − threshold) / 2 may be wrong.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from murmur.common import framed
 from murmur.secure_sum import keys
@@ -121,7 +121,7 @@ class Dealing:
             raise SecureSumError(lie)
         return found
 
-    @property
+    @cached_property
     def challenge(self) -> bytes:
         """Both r, which follow from all that the dealer published before its answer."""
         return _challenge(self.about, self.blind, self.hashes)

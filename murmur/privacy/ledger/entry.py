@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, UnknownEvent, event_from_dict
@@ -63,7 +63,7 @@ class Charge:
         if not isinstance(self.event, Event) or isinstance(self.event, UnknownEvent):
             raise ValueError(f"event={self.event!r}: must be one of murmur.privacy.events")
 
-    @property
+    @cached_property
     def client_id(self) -> str:
         """``client`` as the ledger keeps it; ValueError for what is neither integer nor text."""
         if isinstance(self.client, str):
