@@ -174,7 +174,7 @@ class CohortStrategy(Strategy, ABC):
         ``setup.noise``; what it returns is kept before it is sent to anybody.
 
         ``total``: their sum, of the codec's shape; or, where they are not ``summed``, a row for
-        each client, (clients, *shape). ``weight``: of all of them together.
+        each client, (clients, *shape); it may be overwritten. ``weight``: of all of them together.
         """
 
     @abstractmethod

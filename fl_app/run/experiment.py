@@ -331,7 +331,7 @@ class Experiment:
         it may have, also where its answer was not used.
 
         Args:
-            roughly: beyond 31 releases it may be the ε of up to 6.3% more of them, which takes
+            roughly: beyond 127 releases it may be the ε of up to 3.2% more of them, which takes
                 less time (``PrivacyReport.spent_in_all``).
 
         Returns:

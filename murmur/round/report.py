@@ -241,15 +241,17 @@ class PrivacyReport:
 
 
 def rounded_up(event: Event, most: int) -> Event:
-    """``event`` or a little more: numbers of repetitions have at most five binary digits.
+    """``event`` or a little more: beyond 127, numbers of repetitions have six binary digits.
 
-    That is at most 6.3% more releases. Those up to ``most`` stay within it.
+    That is at most 3.2% more releases. Those up to ``most`` stay within it.
     """
     if isinstance(event, ComposedEvent):
         return ComposedEvent(tuple(rounded_up(part, most) for part in event.events))
     if not isinstance(event, RepeatedEvent):
         return event
-    unit = 1 << max(0, event.count.bit_length() - 5)
+    unit = 1
+    if event.count > 127:
+        unit = 1 << (event.count.bit_length() - 6)
     count = -(-event.count // unit) * unit
     return replace(event, count=max(event.count, min(count, most)))
 

@@ -69,7 +69,7 @@ def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupt
     for number in (1, 2, 3):
         total = np.full(size, number << 20, np.int64)
         saved = strategy.snapshot()
-        after = strategy.update(number, model, total, 20)
+        after = strategy.update(number, model, total.copy(), 20)
         strategy.resume(saved)
         assert np.array_equal(strategy.update(number, model, total, 20), after)
         plain = model + strategy.rates * (number / 20)
