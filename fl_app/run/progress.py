@@ -54,21 +54,20 @@ class LiveProgress(LiveDisplay):
         self._notebook = _notebook_bar(rounds) if console.is_jupyter and not console.quiet else None
 
     def _show(self) -> None:
-        rows = self.folder.rows()
-        for row in rows[self._shown :]:
+        for row in self.folder.rows(self._shown):
+            self._shown += 1
             line = f"{describe(row)}  {spent(row, self.whom)}".strip()
             self._bar.update(self._task, completed=row["round"], description=line)
             if self._notebook is not None:
                 self._notebook.progress = row["round"]
             elif not self.console.is_terminal:
-                self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
+                self._print(f"round {row['round']}/{self.rounds}  {line}")
             for reason, clients in failures(row).items():
                 self._print(failure_line(row["round"], reason, clients), "yellow")
                 if reason not in self._reasons:
                     self._reasons.add(reason)
                     if trace := traceback_of(self.folder, row["round"], clients[0]):
                         self._print(trace, "yellow")
-        self._shown = len(rows)
 
 
 def _notebook_bar(rounds: int) -> Any:

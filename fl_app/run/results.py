@@ -185,9 +185,9 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
 
-    def rows(self) -> list[dict[str, Any]]:
-        """All rows so far; a half-written last line is left out."""
-        return read_rows(self.rows_path)
+    def rows(self, after: int = 0) -> list[dict[str, Any]]:
+        """The rows from place ``after`` on, as in a slice; a half-written last line is left out."""
+        return read_rows(self.rows_path, after)
 
     def keep_rows(self, lines: Sequence[str]) -> None:
         """Drop all rows but these: the rounds of the others will be done again.
@@ -312,12 +312,12 @@ def config_text(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ``rounds.jsonl`` that may be growing; a half-written last line is left out."""
+def read_rows(path: Path, after: int = 0) -> list[dict[str, Any]]:
+    """The rows of a ``rounds.jsonl`` that may be growing, as ``RunFolder.rows`` gives them."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return [json.loads(line) for line in lines[after:] if line.endswith("\n")]
 
 
 def note_start(folder: Path) -> None:

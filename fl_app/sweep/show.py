@@ -113,7 +113,7 @@ class SweepProgress(LiveDisplay):
         if not moved:
             return
         job = max(moved, key=lambda pair: pair[0])[1]
-        if rows := read_rows(self.folder.path / job.key / "rounds.jsonl"):
+        if rows := read_rows(self.folder.path / job.key / "rounds.jsonl", -1):
             self._bar.update(
                 self._one,
                 completed=rows[-1]["round"],
