@@ -1,6 +1,8 @@
 """What is said of a run before it starts and when it is over."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -130,3 +132,26 @@ def test_a_run_at_chance_says_so_and_one_above_does_not():
     assert "learned nothing that can be seen" in prepare.closing_note(labels, guessed)
     assert prepare.closing_note(labels, guessed + 0.05) is None
     assert prepare.closing_note(labels, None) is None
+
+
+REFUSED = """
+import sys
+from fl_app.cli import main
+print(main(sys.argv[1:]), [name for name in {heavy} if name in sys.modules])
+"""
+
+
+def test_data_that_do_not_fit_are_refused_before_anything_slow_is_loaded_or_started(tmp_path):
+    images, labels = np.zeros((20, 1, 2, 2), np.float32), np.arange(20) % 2
+    np.savez(tmp_path / "few.npz", images=images, labels=labels)
+    heavy = ["torch", "flwr", "ray", "scipy.special", "scipy.fft", "Crypto"]
+    words = ["dataset=npz", f"dataset.path={tmp_path / 'few.npz'}", "engine=ray"]
+    words += [f"run_dir={tmp_path / 'run'}", "federation.public=0", "federation.num_clients=99"]
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED.format(heavy=heavy), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "federation.num_clients=99: more clients than" in done.stderr
+    assert done.stdout == "2 []\n" and not (tmp_path / "run").exists()

@@ -31,8 +31,9 @@ from murmur.secure_sum.identity import keys_digest
 from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import restore
+from murmur.secure_sum.store import restored
 from murmur.secure_sum.terms import context
-from tests.murmur.secure_sum.secure_summing import terms
+from tests.murmur.secure_sum.secure_summing import terms, written
 
 SECRET = bytes(range(32))
 
@@ -432,6 +433,28 @@ def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
     files = [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
     assert len(files) == 2
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_two_clients_of_one_place_agree_on_a_key_once(tmp_path, monkeypatch):
+    joined(tmp_path, *range(3))
+    found = states(tmp_path, range(3))
+    together = [found.load(client) for client in range(3)]
+    sent = [party.advertise() for party in together]
+    alone = [restored(*written(party)) for party in together]
+    computed = []
+
+    def counted(private, other):
+        computed.append(other)
+        return agree(private, other)
+
+    monkeypatch.setattr("murmur.secure_sum.client.agree", counted)
+    for parties, times in ((together, 3), (alone, 6)):
+        computed.clear()
+        for me, party in enumerate(parties):
+            others = {v: ad for v, ad in enumerate(sent) if v != me}
+            party.share(join(others, party.terms.neighbours_of(me)))
+        assert len(computed) == times
+    assert [party.boxes for party in together] == [party.boxes for party in alone]
 
 
 def test_the_names_of_all_sums_are_not_read_for_each_client(tmp_path, monkeypatch):
