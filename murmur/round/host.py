@@ -826,7 +826,11 @@ class MaskedVectors:
         )
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Mask one client's integers and its weight; whatever happens, it masks once in a sum."""
+        """Mask one client's integers and its weight.
+
+        Whatever happens, one masked vector of it leaves at most: it was killed before the ledger
+        had an answer, where it masks again, and a failure is its last word in this sum.
+        """
         party = self._load(client)
         vector = np.zeros(math.prod(codec.shape) + 1, np.int64)
         codec.add_to(vector[:-1].reshape(codec.shape), packed, weight)
@@ -861,6 +865,7 @@ class MaskedVectors:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self._states.load(self.parties.resident(client))
+        party.mask_again(self.request.messages[client], self.asked)
         party.require_due(secure_sum.Phase.MASK)
         return party
 

@@ -283,6 +283,17 @@ class SecureClient:
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )
 
+    def mask_again(self, message: bytes, asked: bytes) -> None:
+        """Phase MASK is due again, if it was the last and came with the very same.
+
+        Only for who knows that what it was answered with has not left: two masked vectors of one
+        sum would show what they differ in. The ledger does: it lets a release be computed again
+        only for the same request, and only where no answer to that was ever stored.
+        """
+        after = _ORDER.index(Phase.MASK) + 1
+        if self.done == after and (self.included, self.asked) == (message, asked):
+            self.done -= 1
+
     def answer(self, phase: Phase, message: bytes, peers: Peers | None = None) -> bytes:
         """The answer in any phase that needs no data of the client's; ValueError in MASK.
 
