@@ -383,12 +383,26 @@ class _RepeatingGrid(GridAround):
         module = sys.modules[type(self._grid).__module__]
         own = getattr(module, "pull_objects", None)
         if own is None:  # not the grid of a SuperLink
-            return list(self._grid.pull_messages(ids))
+            return self._look(ids)
         module.pull_objects = partial(own, initial_backoff=PART_SECONDS)  # type: ignore[attr-defined]
         try:
-            return list(self._grid.pull_messages(ids))
+            return self._look(ids)
         finally:
             module.pull_objects = own  # type: ignore[attr-defined]
+
+    def _look(self, ids: Sequence[str]) -> list[Message]:
+        """What Flower's grid has; nothing where the SuperLink says that it failed (HTTP 5xx).
+
+        Its database is locked for a while where many nodes fetch a large model at a time. It is
+        asked again at the next look, until the deadline.
+        """
+        try:
+            return list(self._grid.pull_messages(ids))
+        except Exception as error:
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            if status < 500:
+                raise
+            return []
 
     def _first_look(self, timeout: float | None) -> float:
         """Seconds until then."""

@@ -1,5 +1,6 @@
 """Whoever is silent for half of the wait is asked once more; one answer counts."""
 
+import httpx
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
@@ -127,3 +128,30 @@ def test_a_part_that_is_on_its_way_is_looked_for_again_before_a_second_is_over(c
     monkeypatch.setitem(globals(), "pull_objects", pull_objects)
     with_redelivery(InParts(clock, lambda number: True)).send_and_receive(questions(), timeout=100)
     assert waits == [PART_SECONDS] and globals()["pull_objects"] is pull_objects
+
+
+class Failing(Grid):
+    """Answers the first look with an HTTP ``status``."""
+
+    status = 500
+
+    def pull_messages(self, message_ids):
+        if not self.looks:
+            self.looks.append(self.clock.now)
+            request = httpx.Request("POST", "https://superlink/pull-messages")
+            response = httpx.Response(self.status, request=request)
+            response.raise_for_status()
+        return super().pull_messages(message_ids)
+
+
+def test_a_superlink_that_fails_at_one_look_is_asked_again(clock):
+    grid = Failing(clock, lambda number: True)
+    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    assert len(replies) == len(grid.sent) == 2
+    assert grid.looks == [0, redelivery.FIRST_LOOK]
+
+
+def test_a_superlink_that_refuses_ends_the_run(clock, monkeypatch):
+    monkeypatch.setattr(Failing, "status", 403)
+    with pytest.raises(httpx.HTTPStatusError):
+        with_redelivery(Failing(clock, lambda number: True)).send_and_receive(questions())
