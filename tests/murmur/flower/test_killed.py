@@ -81,7 +81,7 @@ def _before_the_reply_leaves(once, monkeypatch):
     ("when", "trained", "answered"),
     [
         (_while_training, 2, 4),
-        (_before_the_reply_is_stored, 1, 3),  # what is masked is masked once
+        (_before_the_reply_is_stored, 2, 4),  # nothing has left, as its ledger knows
         (_before_the_reply_leaves, 1, 4),
     ],
 )
