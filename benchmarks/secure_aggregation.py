@@ -148,7 +148,7 @@ def ours(
             grid.paused += clock() - pause
             continue
         start = clock()
-        collector = nodes[node].collector(content)
+        collector = nodes[node].collector(content, lambda: False)
         for client in left:
             collector.add(client, codec, codec.pack(vectors[client]), 1)
         collector.keep()

@@ -32,7 +32,6 @@ _LIMIT = RLock()
 _BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
-@lru_cache
 def keep_heap() -> bool:
     """Tell glibc to keep freed memory in the process.
 

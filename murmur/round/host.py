@@ -365,7 +365,7 @@ class Host:
             stored = self.ledger.reply(request, self._allow)
             if stored is None:
                 tasks = self._tasks(content)
-                collector = self._collector(content, self._half(tasks[0]))
+                collector = self._collector(content, self._half(tasks[0]), request)
                 refused: dict[int, str] = {}
                 admitted = self._charged(tasks, request, collector, refused)
                 self._release_all(admitted, collector, refused)
@@ -391,12 +391,12 @@ class Host:
             return self.evaluator
         return self.client
 
-    def _collector(self, content: RecordDict, half: Client) -> Collector:
+    def _collector(self, content: RecordDict, half: Client, request: str) -> Collector:
         """What takes this message's releases: a plain sum, rows, or masked vectors.
 
         Under secure aggregation rows stay refused, for each would be one client's own.
         """
-        collector = self.secure.collector(content)
+        collector = self.secure.collector(content, partial(self.ledger.is_charged, request))
         # Under secure aggregation, unmasked contributions are rejected.
         if not half.summed and type(collector) is PlainSum:
             return SideBySide()
@@ -791,12 +791,16 @@ class MaskedVectors:
     content : RecordDict
         The message: what is asked, and phase MASK of the protocol. RequestError where that is
         malformed.
+    charged : bool
+        Whether the ledger knows this message, and no answer to it: then nothing has left. A ledger
+        that does not, though these clients have masked for it, is an older one put in its place.
     """
 
-    def __init__(self, parties: SecureParties, content: RecordDict) -> None:
+    def __init__(self, parties: SecureParties, content: RecordDict, charged: bool) -> None:
         self.parties = parties
         self.request = _request(content.config_records[RECORD])
         self.asked = question(content)
+        self.charged = charged
         self._states = parties.states(self.request)
         self._rows: dict[int, bytes] = {}
 
@@ -828,8 +832,8 @@ class MaskedVectors:
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight.
 
-        Whatever happens, one masked vector of it leaves at most: it was killed before the ledger
-        had an answer, where it masks again, and a failure is its last word in this sum.
+        One masked vector of it leaves at most: where it masks again it was killed before the ledger
+        had an answer, and a failure is its last word in this sum.
         """
         party = self._load(client)
         vector = np.zeros(math.prod(codec.shape) + 1, np.int64)
@@ -865,7 +869,8 @@ class MaskedVectors:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self._states.load(self.parties.resident(client))
-        party.mask_again(self.request.messages[client], self.asked)
+        if self.charged:
+            party.mask_again(self.request.messages[client], self.asked)
         party.require_due(secure_sum.Phase.MASK)
         return party
 
@@ -938,11 +943,12 @@ class SecureParties:
         }
         return RecordDict({RECORD: ConfigRecord(record)})
 
-    def collector(self, content: RecordDict) -> Collector:
+    def collector(self, content: RecordDict, is_charged: Callable[[], bool]) -> Collector:
         """What takes the releases that a message asks for.
 
         Where the run masks, a message without phase MASK gets nothing that costs anything.
-        RequestError where the server wants masks and the run has none.
+        RequestError where the server wants masks and the run has none. ``is_charged``: whether the
+        ledger knows the message.
         """
         record = content.config_records.get(RECORD)
         if not self.is_on:
@@ -953,7 +959,7 @@ class SecureParties:
             return PlainSum()
         if record is None:
             return UnchargedSum()
-        return MaskedVectors(self, content)
+        return MaskedVectors(self, content, is_charged())
 
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""

@@ -287,8 +287,8 @@ class SecureClient:
         """Phase MASK is due again, if it was the last and came with the very same.
 
         Only for who knows that what it was answered with has not left: two masked vectors of one
-        sum would show what they differ in. The ledger does: it lets a release be computed again
-        only for the same request, and only where no answer to that was ever stored.
+        sum would show what they differ in. The ledger does, if the request is charged in it: it
+        lets a release be computed again only where no answer to the request was ever stored.
         """
         after = _ORDER.index(Phase.MASK) + 1
         if self.done == after and (self.included, self.asked) == (message, asked):

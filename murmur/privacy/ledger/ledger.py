@@ -174,6 +174,11 @@ class Ledger:
         with self._log.reading():
             return self._admitted_reply(request, admit)
 
+    def is_charged(self, request: str) -> bool:
+        """Whether something was charged for that very request, answered or not."""
+        with self._log.reading():
+            return _charge_for(self._log, request) is not None
+
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together.
 

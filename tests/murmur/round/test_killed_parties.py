@@ -26,7 +26,7 @@ class Node:
         self.folder = folder
         self.clients = clients
 
-    def ask(self, phase, messages, settings=None):
+    def ask(self, phase, messages, settings=None, charged=True):
         """What its clients answer, by client; those that refuse are not there."""
         here = {c: messages[c] for c in self.clients if c in messages}
         if not here:
@@ -39,11 +39,11 @@ class Node:
         home = SimulatedHome.of(self.folder)
         parties = SecureParties(home, CLIENTS, OwnerRules(), True)
         if phase is Phase.MASK:
-            collector = parties.collector(content)
+            collector = parties.collector(content, lambda: charged)
             try:
                 for client in here:
                     collector.add(client, CODEC, CODEC.pack(VECTORS[client]), 1)
-            except SecureSumError:  # it has masked for another message
+            except SecureSumError:  # it has masked for another message, or the ledger is older
                 return {}
             collector.keep()
             rows = collector.arrays["masked"]
@@ -142,6 +142,7 @@ def test_who_has_masked_masks_again_for_the_very_same_message_only(tmp_path):
     fewer = dict.fromkeys(CLIENTS[1:], join_ids(CLIENTS[1:], CLIENTS))
     assert node.ask(Phase.MASK, fewer) == {}
     assert node.ask(Phase.MASK, lists, {"another": 1.0}) == {}
+    assert node.ask(Phase.MASK, lists, charged=False) == {}
     server.asked = question(RecordDict())
     for client, vector in masked.items():
         server.add(client, vector)
