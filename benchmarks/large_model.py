@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from benchmarks.machine import describe_machine
 from benchmarks.processes import ROOT
 from fl_app.tools.export import export
@@ -70,7 +72,7 @@ class Peak:
 
     def __init__(self, mark: str) -> None:
         self.total = self.largest = 0
-        self._mark = f"{MARK}={mark}\0".encode()
+        self._mark = mark
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -86,24 +88,19 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
-            sizes = [_set_size(place) for place in Path("/proc").glob("[0-9]*") if self._is(place)]
+            sizes = [self._size_of(process) for process in psutil.process_iter()]
             self.total = max(self.total, sum(sizes))
             self.largest = max(self.largest, *sizes, 0)
 
-    def _is(self, place: Path) -> bool:
+    def _size_of(self, process: psutil.Process) -> int:
+        """Its PSS in bytes, where there is none what it alone has; 0 without the mark."""
         try:
-            return self._mark in (place / "environ").read_bytes()
-        except OSError:  # it has ended, or is somebody else's
-            return False
-
-
-def _set_size(place: Path) -> int:
-    """A process's PSS in bytes; 0 where it has ended."""
-    try:
-        lines = (place / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            if process.environ().get(MARK) != self._mark:
+                return 0
+            memory = process.memory_full_info()
+        except (psutil.Error, OSError):
+            return 0
+        return getattr(memory, "pss", memory.uss)
 
 
 def simulated(engine: list[str], folder: Path, words: list[str]) -> None:

@@ -280,14 +280,10 @@ def run(overrides: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be; nothing has been started.
     """
-    from fl_app.config.building import build
-    from fl_app.config.composition import compose
-    from fl_app.run.prepare import closing_note, prepare, require_data
+    from fl_app.run.prepare import begin, closing_note, prepare
 
     console = fl_app.console.console()
-    require_data(overrides)
-    # Importing PyTorch and validating take as long as what the engine starts.
-    build(compose(overrides).engine, "engine").begin()
+    begin(overrides)
     from fl_app.run.progress import LiveProgress, show_end
     from murmur.round.task import RunError
 

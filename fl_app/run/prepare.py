@@ -141,14 +141,17 @@ def validated(overrides: Sequence[str]) -> Experiment:
         return Experiment(config)
 
 
-def require_data(overrides: Sequence[str]) -> None:
-    """Refuse data that cannot be read or shared out, before anything slow is imported or started.
+def begin(overrides: Sequence[str]) -> None:
+    """Refuse data that cannot be read or shared out, then start what the engine needs.
+
+    Before anything slow is imported: importing PyTorch and validating take as long as an engine.
 
     Raises:
-        ConfigError: the settings do not fit the data.
+        ConfigError: the settings do not fit the data, or the engine cannot start.
     """
     with _in_typed_words(overrides) as config:
         image_population(config)
+    build(config.engine, "engine").begin()
 
 
 @contextmanager

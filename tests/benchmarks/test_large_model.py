@@ -5,14 +5,11 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from benchmarks.large_model import MARK, Peak
 
 HOLDS = "import sys; held = bytearray({}); print('there', flush=True); sys.stdin.read()"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_peak_is_of_all_marked_processes_and_of_the_largest(tmp_path):
     def start(megabytes: int, mark: str) -> subprocess.Popen:
         return subprocess.Popen(

@@ -210,7 +210,7 @@ class PerSampleGradients:
             parameter.data = _channels_last(parameter.data)
         try:
             self._wrapped = HookedModule(self._module)
-        except (NotImplementedError, ValueError) as error:  # the first: Opacus knows no such layer
+        except ValueError as error:
             raise ValueError(f"model={kind}: {error}") from error
         self._first = _first(self._module)
 

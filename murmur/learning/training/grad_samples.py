@@ -23,11 +23,17 @@ class HookedModule(GradSampleModule):
 
     Args:
         module: the model; its layers get hooks. The loss is a sum over examples.
+
+    Raises:
+        ValueError: Opacus has no per-sample gradients for a layer of it.
     """
 
     GRAD_SAMPLERS: ClassVar[dict[type[nn.Module], Any]]
 
     def __init__(self, module: nn.Module) -> None:
+        unsupported = self.validate(module)
+        if unsupported:
+            raise ValueError(str(unsupported[0]))
         super().__init__(module, loss_reduction="sum")
 
     def add_hooks(self, **how: Any) -> None:
