@@ -36,7 +36,7 @@ test-thorough: $(STAMP)
 	cd $(ROOT) && $(PYTEST) $(PARALLEL) -m "$(HERE) and thorough"
 
 test-federation: $(STAMP)
-	cd $(ROOT) && $(PYTEST) -m "federation and not long"
+	cd $(ROOT) && $(PYTEST) $(PARALLEL) -m "federation and not long"
 
 # Lint and types beside the parts of the tests that take seconds.
 QUICK := tests/murmur/privacy/policy tests/murmur/privacy/test_events.py tests/murmur/privacy/test_noise.py \
@@ -62,7 +62,7 @@ $(OTHER)/.installed: $(STAMP)
 	@touch $@
 
 test-flower: $(OTHER)/.installed
-	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest -m 'federation or not federation' \
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest $(PARALLEL) -m 'federation or not federation' \
 	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
 	  tests/murmur/flower/test_apps.py tests/fl_app/device/test_guarded_apps.py
 

@@ -21,7 +21,6 @@ turns the scores of both into a lower bound on ε.
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -511,20 +510,17 @@ class SecureSum:
 
     def _round(self, strategy: CohortStrategy) -> NDArray:
         """The sum that ``strategy`` unmasks, over the fewest clients that it may be over."""
-        with ThreadPoolExecutor(1) as pool:
-            grid = InlineGrid(self._answer, {}, strategy.setup.num_clients, pool)
-            model = ArrayRecord({"model": Array(self._model)})
-            messages, phase = self._ask(strategy, model, grid)
-            invited = {client: each for each in messages for client in _clients(each, "task")}
-            if self.victim not in invited:
-                raise _refused(phase.outcome)
-            self._answering = self._fewest(phase, invited)
-            outcome = phase.take(
-                Message(
-                    self._host(client).answer(invited[client].content), reply_to=invited[client]
-                )
-                for client in self._answering
-            )
+        grid = InlineGrid(self._answer, {}, strategy.setup.num_clients)
+        model = ArrayRecord({"model": Array(self._model)})
+        messages, phase = self._ask(strategy, model, grid)
+        invited = {client: each for each in messages for client in _clients(each, "task")}
+        if self.victim not in invited:
+            raise _refused(phase.outcome)
+        self._answering = self._fewest(phase, invited)
+        outcome = phase.take(
+            Message(self._host(client).answer(invited[client].content), reply_to=invited[client])
+            for client in self._answering
+        )
         if self.victim not in outcome.answered:
             raise _refused(outcome)
         return outcome.total

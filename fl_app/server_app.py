@@ -7,7 +7,7 @@ own call ``main`` through it as well.
 import logging
 import shlex
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from flwr.app import Context, Message
@@ -125,10 +125,12 @@ class _WholeGrid(GridAround):
         Raises:
             RunError: a reply is an error of Flower's own runtime.
         """
-        replies = list(self._grid.send_and_receive(messages, timeout=timeout))
-        for reply in replies:
-            if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-                raise RunError(
-                    f"Flower's simulation lost a node: {printable_line(reply.error.reason)}"
-                )
-        return replies
+        return _whole(self._grid.send_and_receive(messages, timeout=timeout))
+
+
+def _whole(replies: Iterable[Message]) -> Iterator[Message]:
+    """``replies``; RunError at an error of Flower's own runtime."""
+    for reply in replies:
+        if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
+            raise RunError(f"Flower's simulation lost a node: {printable_line(reply.error.reason)}")
+        yield reply

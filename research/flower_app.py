@@ -14,7 +14,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -108,9 +107,8 @@ def trained(
 
     begin = {"weight": torch.zeros(10, 784), "bias": torch.zeros(10)}
     identify()
-    with ThreadPoolExecutor(1) as pool:
-        grid = InlineGrid(app, {}, len(data), pool)
-        return strategy.start(grid, ArrayRecord(begin), num_rounds=ROUNDS, timeout=600)
+    grid = InlineGrid(app, {}, len(data))
+    return strategy.start(grid, ArrayRecord(begin), num_rounds=ROUNDS, timeout=600)
 
 
 def accuracy(result: Result, test: Examples) -> float:

@@ -17,6 +17,8 @@ settings.load_profile("murmur")
 # The modules that take longest, by their time: `make test` leaves them to `make test-thorough`. The
 # longest come first, so that no worker is left with one at the end.
 THOROUGH = (
+    "murmur/flower/test_plain_app.py",
+    "federation/test_fire_drill.py",
     "deploy/test_policies.py",
     "fl_app/run/test_killed.py",
     "fl_app/test_experiments.py",

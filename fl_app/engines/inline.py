@@ -142,8 +142,11 @@ def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterato
     logger.setLevel(logging.WARNING)
     identify()
     try:
-        with ThreadPoolExecutor(workers) as pool:
-            yield InlineGrid(answer, run_config, nodes, pool)
+        if workers == 1:
+            yield InlineGrid(answer, run_config, nodes)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                yield InlineGrid(answer, run_config, nodes, pool.map)
     finally:
         logger.setLevel(level)
 
@@ -159,14 +162,15 @@ class InlineGrid(Grid):
         answer: stands for the ClientApp; called by several threads at a time.
         run_config: of every node's context.
         nodes: how many there are.
-        pool: the threads.
+        each: how messages are gone through: a pool's ``map``, many at a time, or ``map``, which
+            lets a node answer when its reply is asked for.
     """
 
     def __init__(
-        self, answer: Answer, run_config: dict, nodes: int, pool: ThreadPoolExecutor
+        self, answer: Answer, run_config: dict, nodes: int, each: Callable[..., Iterator] = map
     ) -> None:
         self._answer = answer
-        self._pool = pool
+        self._each = each
         self._run = Run.create_empty(run_id=1)
         self._contexts = {
             node: Context(
@@ -206,10 +210,8 @@ class InlineGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Let every addressed node answer; the replies wait for ``pull_messages``."""
-        pushed = list(messages)
-        for message in pushed:
-            message.metadata.__dict__["_message_id"] = str(uuid4())
-        for reply in self._pool.map(self._deliver, pushed):
+        pushed = _named(messages)
+        for reply in self._each(self._deliver, pushed):
             self._replies[reply.metadata.reply_to_message_id] = reply
         return [message.metadata.message_id for message in pushed]
 
@@ -220,8 +222,8 @@ class InlineGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push, then pull; nothing can be late here, so ``timeout`` has no effect."""
-        return self.pull_messages(self.push_messages(messages))
+        """The replies, one by one; nothing can be late here, so ``timeout`` has no effect."""
+        return iter(self._each(self._deliver, _named(messages)))
 
     def _deliver(self, message: Message) -> Message:
         """The node's reply; for an exception, the error message that Flower would send."""
@@ -231,3 +233,11 @@ class InlineGrid(Grid):
             reason = f"{type(error).__name__}: {error}"
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
             return Message(Error(code=code, reason=reason), reply_to=message)
+
+
+def _named(messages: Iterable[Message]) -> list[Message]:
+    """``messages`` with the ids that Flower gives them when they are sent."""
+    pushed = list(messages)
+    for message in pushed:
+        message.metadata.__dict__["_message_id"] = str(uuid4())
+    return pushed

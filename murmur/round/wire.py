@@ -21,7 +21,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, cast
 
@@ -295,22 +295,25 @@ class _TokenGrid(GridAround):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send, wait, and give back the replies with a valid token, with their own group ids."""
+        """Send, and give back the replies with a valid token, with their own group ids."""
         asked = list(messages)
         groups: dict[str, tuple[int, str]] = {}
         for message in asked:
             token = secrets.token_hex(16)
             groups[token] = (message.metadata.dst_node_id, message.metadata.group_id)
             message.metadata.group_id = token
-        valid = []
-        for reply in self._grid.send_and_receive(asked, timeout=timeout):
-            token = reply.metadata.group_id
-            node, group = groups.get(token, (None, ""))
-            if node == reply.metadata.src_node_id:
-                del groups[token]  # one reply to one message
-                reply.metadata.group_id = group
-                valid.append(reply)
-        return valid
+        return _valid(self._grid.send_and_receive(asked, timeout=timeout), groups)
+
+
+def _valid(replies: Iterable[Message], groups: dict[str, tuple[int, str]]) -> Iterator[Message]:
+    """Those of ``replies`` that ``groups`` expects: by token, the node and the group's own id."""
+    for reply in replies:
+        token = reply.metadata.group_id
+        node, group = groups.get(token, (None, ""))
+        if node == reply.metadata.src_node_id:
+            del groups[token]  # one reply to one message
+            reply.metadata.group_id = group
+            yield reply
 
 
 def with_redelivery(grid: Grid) -> Grid:
@@ -341,25 +344,31 @@ class _RepeatingGrid(GridAround):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send, wait at most ``timeout`` seconds, and give back one reply to each message."""
-        begin = time.monotonic()
-        open_ids = self._send(list(messages))
+        return self._receive(self._send(list(messages)), time.monotonic(), timeout)
+
+    def _receive(
+        self, open_ids: dict[str, Message], begin: float, timeout: float | None
+    ) -> Iterator[Message]:
+        """The replies as they come, to messages that were sent at ``begin``, by their ids."""
         names = {id(message): name for name, message in open_ids.items()}
         if timeout is None:
             repeat_after = None
         else:
             repeat_after = AGAIN * timeout
-        replies = []
         if open_ids:
             time.sleep(self._first_look(timeout))
         while open_ids:
-            for reply in self._pull(list(open_ids)):
+            found = self._pull(list(open_ids))
+            # Not counting the time for which whoever takes the replies is at work on them.
+            waited = time.monotonic() - begin
+            while found:
+                reply = found.pop(0)
                 asked = open_ids.get(reply.metadata.reply_to_message_id)
                 if asked is None:
                     continue  # its message was sent twice and is answered
                 open_ids = {name: each for name, each in open_ids.items() if each is not asked}
                 reply.metadata.__dict__["_reply_to_message_id"] = names[id(asked)]
-                replies.append(reply)
-            waited = time.monotonic() - begin
+                yield reply
             if not open_ids:
                 self._shortest = min(self._shortest, waited)
                 break
@@ -372,7 +381,6 @@ class _RepeatingGrid(GridAround):
                 )
                 repeat_after = None
             time.sleep(min(max(FIRST_LOOK, waited / 4), LOOK_SECONDS))
-        return replies
 
     def _pull(self, ids: Sequence[str]) -> list[Message]:
         """The replies that have come.

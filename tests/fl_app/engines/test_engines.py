@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from flwr.app import Message, RecordDict
 from safetensors.numpy import load_file
 
 from fl_app.config.composition import compose
-from fl_app.engines.inline import run_config
+from fl_app.engines.inline import InlineGrid, identify, run_config
 from fl_app.run import hosts
 from fl_app.run.results import RunFolder
 from murmur.learning.kernels import lockstep
@@ -130,3 +131,19 @@ def test_a_composed_run_keeps_its_owners_policy_and_its_name(tmp_path):
     run_config(held, run)
     assert len(run.rows()[-1]["failed"]) == held.federation.num_clients
     assert "the policy" in str(run.rows()[-1]["failed"])
+
+
+def test_a_node_of_a_single_thread_answers_when_its_reply_is_asked_for():
+    identify()
+    answered = []
+
+    def answer(message, context):
+        answered.append(message.metadata.dst_node_id)
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InlineGrid(answer, {}, 3)
+    asked = [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
+    for place, reply in enumerate(grid.send_and_receive(asked)):
+        assert len(answered) == place + 1
+        assert reply.metadata.reply_to_message_id == asked[place].metadata.message_id
+    assert answered == grid.get_node_ids()

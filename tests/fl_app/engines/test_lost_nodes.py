@@ -28,7 +28,7 @@ class Grid:
 def ask(grid):
     identify()
     message = Message(RecordDict(), dst_node_id=101, message_type="train")
-    return without_lost_nodes(grid).send_and_receive([message])
+    return list(without_lost_nodes(grid).send_and_receive([message]))
 
 
 def test_error_of_the_runtime_ends_the_run_in_one_sentence():

@@ -55,7 +55,7 @@ class Nodes(InlineGrid):
         """``devices``: the owners' folders; None: trials."""
         identify()
         import_before_threads()
-        super().__init__(self._arrive, {}, count, ThreadPoolExecutor(2))
+        super().__init__(self._arrive, {}, count, ThreadPoolExecutor(2).map)
         self.app, self.spoil, self.back = app, spoil, back
         self.asked: list[str] = []
         self.replies: list[Message] = []

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
 import numpy as np
@@ -131,7 +130,7 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
             return one.app(message, context)
 
         grid = Nodes(app, 10, devices=tmp_path / str(cases))
-        grid._pool = ThreadPoolExecutor(1)  # ``one`` does what is next, one node after the other
+        grid._each = map  # ``one`` does what is next, one node after the other
         started(grid, evaluate={"accuracy": (0, 1)})
         for reply in grid.replies:
             if reply.metadata.message_type in seen:

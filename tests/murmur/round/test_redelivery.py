@@ -8,17 +8,20 @@ from flwr.superlink.grid import http_grid
 
 from murmur.round import wire as redelivery
 from murmur.round.task import PART_SECONDS
-from murmur.round.wire import with_redelivery
+from murmur.round.wire import with_redelivery, with_tokens
 from tests.clock import Clock
 
 NODES = (101, 102)
 
 
 class Grid:
-    """``delivered(number)``: whether the message that is sent as the number-th gets an answer."""
+    """``delivered(number)``: whether the message that is sent as the number-th gets an answer.
 
-    def __init__(self, clock, delivered, seconds=0.0):
-        self.clock, self.delivered, self.seconds = clock, delivered, seconds
+    After ``seconds``, and ``apart`` more for each one that was sent before.
+    """
+
+    def __init__(self, clock, delivered, seconds=0.0, apart=0.0):
+        self.clock, self.delivered, self.seconds, self.apart = clock, delivered, seconds, apart
         self.sent, self.ready, self.looks = [], {}, []
 
     def push_messages(self, messages):
@@ -27,7 +30,7 @@ class Grid:
             message.metadata.__dict__["_message_id"] = name = f"id-{len(self.sent)}"
             if self.delivered(len(self.sent)):
                 self.ready[name] = (
-                    self.clock.now + self.seconds,
+                    self.clock.now + self.seconds + self.apart * len(self.sent),
                     Message(
                         RecordDict({"said": ConfigRecord({"number": len(self.sent)})}),
                         reply_to=message,
@@ -59,9 +62,15 @@ def questions():
     ]
 
 
+def answers(grid, asked=None, timeout=100):
+    if asked is None:
+        asked = questions()
+    return list(grid.send_and_receive(asked, timeout=timeout))
+
+
 def test_without_losses_every_message_is_sent_once(clock):
     grid = Grid(clock, lambda number: True)
-    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    replies = answers(with_redelivery(grid))
     assert len(replies) == len(grid.sent) == 2
     assert clock.now == 0
 
@@ -70,7 +79,7 @@ def test_without_losses_every_message_is_sent_once(clock):
 def test_one_that_is_lost_is_sent_again_and_its_answer_names_the_first(clock, lost):
     grid = Grid(clock, lambda number: number != lost)
     asked = questions()
-    replies = with_redelivery(grid).send_and_receive(asked, timeout=100)
+    replies = answers(with_redelivery(grid), asked)
     answered = {reply.metadata.reply_to_message_id for reply in replies}
     assert answered == {"id-0", "id-1"} == {message.metadata.message_id for message in asked}
     assert len(grid.sent) == 3
@@ -83,7 +92,7 @@ def test_one_that_is_lost_is_sent_again_and_its_answer_names_the_first(clock, lo
 
 def test_who_answers_both_counts_once(clock):
     grid = Grid(clock, lambda number: True, seconds=70.0)  # slower than half of the wait
-    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    replies = answers(with_redelivery(grid))
     assert sorted(reply.metadata.reply_to_message_id for reply in replies) == ["id-0", "id-1"]
     assert [reply.content["said"]["number"] for reply in replies] == [0, 1]  # the first ones
     assert len(grid.sent) == 4
@@ -91,24 +100,42 @@ def test_who_answers_both_counts_once(clock):
 
 def test_the_wait_ends_at_the_deadline_and_nobody_is_asked_a_third_time(clock):
     grid = Grid(clock, lambda number: False)
-    assert with_redelivery(grid).send_and_receive(questions(), timeout=100) == []
+    assert answers(with_redelivery(grid)) == []
     assert len(grid.sent) == 4
     assert 100 <= clock.now < 110
 
 
+def test_an_answer_is_given_on_while_others_are_on_their_way(clock):
+    grid = Grid(clock, lambda number: True, apart=20.0)
+    replies = with_tokens(with_redelivery(grid)).send_and_receive(questions(), timeout=100)
+    assert len(grid.sent) == 2 and clock.now == 0  # sent, before anybody takes an answer
+    assert next(replies).metadata.src_node_id == NODES[0]
+    assert clock.now == 0
+    assert next(replies).metadata.src_node_id == NODES[1]
+    assert clock.now >= 20
+
+
+def test_work_on_one_answer_does_not_cost_another_its_time(clock):
+    grid = Grid(clock, lambda number: True, apart=20.0)
+    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    next(replies)
+    clock.now += 1000
+    assert next(replies).metadata.src_node_id == NODES[1]
+
+
 def test_nothing_to_send_asks_nobody(clock):
-    assert with_redelivery(Grid(clock, None)).send_and_receive([], timeout=100) == []
+    assert answers(with_redelivery(Grid(clock, None)), []) == []
 
 
 def test_it_first_looks_after_half_of_the_shortest_wait_until_then(clock):
     grid = Grid(clock, lambda number: True, seconds=4.0)
     asking = with_redelivery(grid)
-    asking.send_and_receive(questions(), timeout=100)
+    answers(asking)
     asked_at, grid.looks = clock.now, []
-    asking.send_and_receive(questions(), timeout=100)
+    answers(asking)
     assert grid.looks[0] == asked_at + asked_at / 2 and len(grid.looks) <= 6
     asked_at, grid.looks = clock.now, []
-    assert asking.send_and_receive(questions(), timeout=1.0) == []  # never beyond the deadline
+    assert answers(asking, timeout=1.0) == []  # never beyond the deadline
     assert grid.looks == [asked_at + 1.0]
 
 
@@ -126,7 +153,7 @@ def test_a_part_that_is_on_its_way_is_looked_for_again_before_a_second_is_over(c
 
     assert hasattr(http_grid, "pull_objects")
     monkeypatch.setitem(globals(), "pull_objects", pull_objects)
-    with_redelivery(InParts(clock, lambda number: True)).send_and_receive(questions(), timeout=100)
+    answers(with_redelivery(InParts(clock, lambda number: True)))
     assert waits == [PART_SECONDS] and globals()["pull_objects"] is pull_objects
 
 
@@ -146,7 +173,7 @@ class Failing(Grid):
 
 def test_a_superlink_that_fails_at_one_look_is_asked_again(clock):
     grid = Failing(clock, lambda number: True)
-    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    replies = answers(with_redelivery(grid))
     assert len(replies) == len(grid.sent) == 2
     assert grid.looks == [0, redelivery.FIRST_LOOK]
 
@@ -154,4 +181,4 @@ def test_a_superlink_that_fails_at_one_look_is_asked_again(clock):
 def test_a_superlink_that_refuses_ends_the_run(clock, monkeypatch):
     monkeypatch.setattr(Failing, "status", 403)
     with pytest.raises(httpx.HTTPStatusError):
-        with_redelivery(Failing(clock, lambda number: True)).send_and_receive(questions())
+        answers(with_redelivery(Failing(clock, lambda number: True)))

@@ -127,7 +127,7 @@ def die_in_round_2(monkeypatch, moment):
     calls, plainly = itertools.count(), InlineGrid.send_and_receive
 
     def dying(self, messages, *, timeout=None):
-        replies = plainly(self, messages, timeout=timeout)
+        replies = list(plainly(self, messages, timeout=timeout))
         # Flower asks once more in each round, for an evaluation that is switched off.
         if next(calls) == len(MOMENTS) + MOMENTS.index(moment):
             raise KeyboardInterrupt
