@@ -17,7 +17,7 @@ from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
 from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
-from murmur.secure_sum.keys import agree, private_key
+from murmur.secure_sum.keys import agree, private_key, public_key
 from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
 from murmur.secure_sum.terms import SERVERS, join_ids
@@ -35,8 +35,10 @@ def sent_by_one(terms: Terms) -> dict[Phase, int]:
     found = {Phase.ADVERTISE: len(ads[0])}
     found[Phase.SHARE] = len(own.share(join({v: ads[v] for v in near}, near)))
     # One sharing stands for all: its size is what matters.
-    secrets = own.seed, own.mask
-    dealing, parts = Dealing.of(*secrets, terms.threshold, terms.holders, b"a sharing")
+    public = public_key(own.seed), public_key(own.mask)
+    dealing, parts = Dealing.of(
+        own.seed, own.mask, terms.threshold, terms.holders, b"a sharing", public
+    )
     dealt = parts[0] + dealing.test(0)
     boxes = {v: _box(parties[v], own, dealt) for v in near}
     found[Phase.CHECK] = len(own.check(join(boxes, near)))

@@ -222,6 +222,19 @@ def framed(*fields: bytes) -> bytes:
     return b"".join([len(field).to_bytes(8, "big") + field for field in fields])
 
 
+def unframed(joined: bytes) -> list[bytes]:
+    """The inverse of ``framed``; ValueError for bytes that it cannot have made."""
+    fields = []
+    end = 0
+    while end < len(joined):
+        start = end + 8
+        end = start + int.from_bytes(joined[end:start], "big")
+        fields.append(joined[start:end])
+    if end > len(joined):
+        raise ValueError("the last of these fields is cut off")
+    return fields
+
+
 def printable(text: object, keep: str = "") -> str:
     """``text`` from outside, with a question mark for each character that a terminal may obey.
 

@@ -26,7 +26,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur import secure_sum
-from murmur.common import experiment_rng, replace_file
+from murmur.common import experiment_rng, framed, replace_file, unframed
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
@@ -543,6 +543,8 @@ def _list(value: object, kind: type) -> list:
 
 
 _TOTAL = "total"
+_WHO = "clients"  # of a phase's replies
+_SAID = "replies"  # theirs, framed
 _KEPT = ("away", "failed", "accused", "bytes_up", "bytes_down")  # of an outcome
 
 
@@ -636,8 +638,8 @@ class Journal:
         }
         arrays = {}
         for phase, replies in self.replies.items():
-            for client, reply in replies.items():
-                arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
+            arrays[f"{phase}.{_WHO}"] = np.array(list(replies), np.int64)
+            arrays[f"{phase}.{_SAID}"] = np.frombuffer(framed(*replies.values()), np.uint8)
         for place, (_, total) in enumerate(self.masked or []):
             arrays[f"{_TOTAL}.{place}"] = total
         replace_file(path, to_bytes(arrays, facts))
@@ -654,6 +656,8 @@ class Journal:
                 (clients, arrays.pop(f"{_TOTAL}.{place}"))
                 for place, clients in enumerate(facts["masked"])
             ]
-        for name, reply in arrays.items():
-            phase, _, client = name.partition(".")
-            self.replies.setdefault(Phase(phase), {})[int(client)] = reply.tobytes()
+        for phase in Phase:
+            if f"{phase}.{_WHO}" in arrays:
+                said = unframed(arrays[f"{phase}.{_SAID}"].tobytes())
+                who = arrays[f"{phase}.{_WHO}"].tolist()
+                self.replies[phase] = dict(zip(who, said, strict=True))

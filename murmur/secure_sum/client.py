@@ -37,7 +37,6 @@ from murmur.secure_sum.identity import (
     is_signed,
     mask_key,
     new_identity,
-    public_identity,
     require_own_keys,
     self_mask_key,
     sign,
@@ -155,9 +154,9 @@ class SecureClient:
         keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
         self._require_holders(len(keys) + 1)
         identities = {v: ad.identity for v, ad in keys.items()}
-        identities[self.me] = public_identity(self.identity)
-        require_own_keys(identities)
         own = Advertisement.of(self.advertised)
+        identities[self.me] = own.identity
+        require_own_keys(identities)
         others = [key for ad in (own, *keys.values()) for key in ad.keys[1:]]
         if len(set(others)) < len(others):
             raise SecureSumError("two clients have one key; no device may be two clients")
@@ -166,7 +165,9 @@ class SecureClient:
         self.public = sent
         holders = self.terms.holders_of(self.me)
         about = about_dealing(self.terms, self._party(self.me))
-        dealing, dealt = Dealing.of(self.seed, self.mask, self.terms.threshold, len(holders), about)
+        dealing, dealt = Dealing.of(
+            self.seed, self.mask, self.terms.threshold, len(holders), about, (own.seed, own.mask)
+        )
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
         me = self._party(self.me)

@@ -290,8 +290,9 @@ class Advertisement:
         cls, identity: bytes, terms: Terms, client: int, channel: bytes, mask: bytes, seed: bytes
     ) -> bytes:
         """An advertisement as it travels, ``ADVERTISED_BYTES``; ``identity`` is the private key."""
-        keys = (public_identity(identity), channel, mask, seed)
-        signature = sign(identity, context(terms, _ADVERTISEMENT, client, *keys))
+        signing = Ed25519PrivateKey.from_private_bytes(identity)
+        keys = (signing.public_key().public_bytes_raw(), channel, mask, seed)
+        signature = signing.sign(context(terms, _ADVERTISEMENT, client, *keys))
         return b"".join((*keys, signature))
 
     @classmethod

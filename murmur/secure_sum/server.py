@@ -18,7 +18,7 @@ from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.keys import KEY_BYTES, agree, private_key
 from murmur.secure_sum.messages import Phase, join, part
-from murmur.secure_sum.shares import KEY, SEED, Dealing, restore
+from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
 
 
@@ -94,9 +94,12 @@ class SecureServer:
                 ad = self._advertised[client]
                 about = identities.about_dealing(terms, self._party(client))
                 self._dealings[client] = Dealing.read(
-                    sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
+                    sent[:size], terms.threshold, terms.holders, about, (ad.seed, ad.mask)
                 )
                 self._sealed[client] = boxes
+        for client in false_dealings(self._dealings):
+            self.accused[client] = "what it shares are not the secrets behind its public keys"
+            del self._dealings[client], self._sealed[client]
         self._require(len(self._sealed), Phase.SHARE)
         return {client: self._for_holder(client) for client in self._sealed}
 

@@ -18,7 +18,8 @@ to (m − threshold) / 2 may be wrong.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -29,11 +30,13 @@ from murmur.secure_sum.terms import SecureSumError
 SHARE_BYTES = 2 * keys.KEY_BYTES  # of one holder: s(i), k(i)
 SEED = 0  # place of s(i) in a holder's share
 KEY = 1  # and of k(i)
+_BLIND = 2  # and of h(i) among a holder's hashes
 CHALLENGE_BYTES = 32
 TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
 # second preimage; a collision, which takes 2^64 attempts, gains what ``restore`` corrects.
 _HASH = 16
+_WEIGHT_BYTES = 16
 
 _Polynomial = list[int]  # coefficients, the constant one first; [] is 0
 
@@ -43,20 +46,28 @@ class Dealing:
     """What a dealer publishes of its sharing.
 
     Attributes:
-        about: what the sharing is bound to: the sum, the dealer, S and K.
+        about: what the sharing is bound to: the sum and the dealer.
+        public: S and K, the points behind the secrets.
         blind: h(0)·G.
         answer: p's coefficients.
         hashes: of each holder's three shares.
     """
 
     about: bytes
+    public: tuple[bytes, bytes]
     blind: bytes
     answer: tuple[int, ...]
     hashes: tuple[bytes, ...]
 
     @classmethod
     def of(
-        cls, seed: bytes, key: bytes, threshold: int, holders: int, about: bytes
+        cls,
+        seed: bytes,
+        key: bytes,
+        threshold: int,
+        holders: int,
+        about: bytes,
+        public: tuple[bytes, bytes],
     ) -> "tuple[Dealing, list[bytes]]":
         """A sharing of two secrets, and each holder's share; holder ``i`` is at ``i`` + 1.
 
@@ -66,6 +77,7 @@ class Dealing:
             threshold: so many shares restore a secret, in 1..``holders``; else ValueError.
             holders: how many shares there are.
             about: the sum and the dealer, to which the sharing is bound.
+            public: S and K, the public halves of both.
         """
         if not 1 <= threshold <= holders:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
@@ -77,12 +89,11 @@ class Dealing:
         ]
         blind = keys.public_key(keys.to_bytes(secrets[2]))
         hashes = tuple(_hashes(*numbers) for numbers in values)
-        bound = framed(about, keys.public_key(seed), keys.public_key(key))
-        r_s, r_k = _numbers(_challenge(bound, blind, hashes))
+        r_s, r_k = _numbers(_challenge(about, public, blind, hashes))
         answer = tuple(
             (h + r_s * s + r_k * k) % keys.ORDER for s, k, h in zip(*polynomials, strict=True)
         )
-        return cls(bound, blind, answer, hashes), [s + k for s, k, _ in values]
+        return cls(about, public, blind, answer, hashes), [s + k for s, k, _ in values]
 
     @staticmethod
     def size(threshold: int, holders: int) -> int:
@@ -95,12 +106,12 @@ class Dealing:
 
     @classmethod
     def read(
-        cls, sent: bytes, threshold: int, holders: int, about: bytes, seed: bytes, key: bytes
+        cls, sent: bytes, threshold: int, holders: int, about: bytes, public: tuple[bytes, bytes]
     ) -> "Dealing":
-        """What was ``sent``, if it is a sharing of the secrets behind the public keys.
+        """What was ``sent``; ``public``: S and K, as the dealer advertised them.
 
-        ``seed`` and ``key``: S and K, as the dealer advertised them. SecureSumError for anything
-        else; that each holder's share fits is for the holder to check (``passes``).
+        SecureSumError for what is no sharing. That it is one of the secrets behind S and K is for
+        ``false_dealings`` to say, and that a share fits for its holder (``passes``).
         """
         if len(sent) != cls.size(threshold, holders):
             raise SecureSumError("its sharing is malformed")
@@ -111,20 +122,16 @@ class Dealing:
         )
         step = 3 * _HASH
         hashes = tuple(sent[at : at + step] for at in range(middle, len(sent), step))
-        found = cls(framed(about, seed, key), sent[: keys.POINT_BYTES], answer, hashes)
-        r_s, r_k = _numbers(found.challenge)
-        parts = [(1, keys.point(found.blind)), (r_s, keys.point(seed)), (r_k, keys.point(key))]
-        lie = "what it shares are not the secrets behind its public keys"
+        blind = sent[: keys.POINT_BYTES]
+        keys.decoded(blind)  # is it a point?
         if not 0 < answer[0] < keys.ORDER:
-            raise SecureSumError(lie)
-        if keys.encoded(keys.combination(parts)) != keys.public_key(keys.to_bytes(answer[0])):
-            raise SecureSumError(lie)
-        return found
+            raise SecureSumError("its sharing is malformed")
+        return cls(about, public, blind, answer, hashes)
 
     @cached_property
     def challenge(self) -> bytes:
         """Both r, which follow from all that the dealer published before its answer."""
-        return _challenge(self.about, self.blind, self.hashes)
+        return _challenge(self.about, self.public, self.blind, self.hashes)
 
     def test(self, holder: int) -> bytes:
         """What holder ``holder`` (its index) needs to check its share with ``passes``.
@@ -138,6 +145,37 @@ class Dealing:
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
         """Whether ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
         return _hash(secret, share) == self.hashes[holder][_HASH * secret : _HASH * (secret + 1)]
+
+
+def false_dealings(dealings: Mapping[int, Dealing]) -> list[int]:
+    """Whose dealing is none of the secrets behind its public keys; ``dealings``: by dealer.
+
+    All are checked by one equation, a sum of theirs with random weights. It holds for a false one
+    with a chance of 2^-128; where it does not hold, each half of them is checked by itself.
+    """
+    if not dealings or _all_true(dealings.values()):
+        return []
+    if len(dealings) == 1:
+        return list(dealings)
+    dealers = list(dealings)
+    middle = len(dealers) // 2
+    halves = dealers[:middle], dealers[middle:]
+    return [c for half in halves for c in false_dealings({c: dealings[c] for c in half})]
+
+
+def _all_true(dealings: Iterable[Dealing]) -> bool:
+    """Whether p(0)·G = h(0)·G + r_s·S + r_k·K for each, by a random combination."""
+    terms = []
+    total = 0
+    for each in dealings:
+        weight = int.from_bytes(os.urandom(_WEIGHT_BYTES), "big")
+        factors = (1, *_numbers(each.challenge))
+        points = map(keys.point, (each.blind, *each.public))
+        terms += [(weight * r % keys.ORDER, at) for r, at in zip(factors, points, strict=True)]
+        total += weight * each.answer[0]
+    return keys.encoded(keys.combination(terms)) == keys.public_key(
+        keys.to_bytes(total % keys.ORDER)
+    )
 
 
 def passes(share: bytes, test: bytes) -> bool:
@@ -226,17 +264,20 @@ def value_at(polynomial: Sequence[int], at: int) -> int:
 
 
 def _hash(place: int, number: bytes) -> bytes:
-    return hashlib.sha256(b"share" + bytes([place]) + number).digest()[:_HASH]
+    return hashlib.sha256(b"share%c%b" % (place, number)).digest()[:_HASH]
 
 
-def _hashes(*numbers: bytes) -> bytes:
+def _hashes(s: bytes, k: bytes, h: bytes) -> bytes:
     """Hashes of a holder's three numbers s(i), k(i), h(i), one after the other."""
-    return b"".join(_hash(place, number) for place, number in enumerate(numbers))
+    return _hash(SEED, s) + _hash(KEY, k) + _hash(_BLIND, h)
 
 
-def _challenge(about: bytes, blind: bytes, hashes: Sequence[bytes]) -> bytes:
+def _challenge(
+    about: bytes, public: tuple[bytes, bytes], blind: bytes, hashes: Sequence[bytes]
+) -> bytes:
     """What the dealer answers: a hash of all that it published before (Fiat and Shamir)."""
-    return hashlib.sha256(framed(b"sharing", about, blind, *hashes)).digest()
+    bound = framed(about, *public)
+    return hashlib.sha256(framed(b"sharing", bound, blind, *hashes)).digest()
 
 
 def _numbers(challenge: bytes) -> tuple[int, int]:

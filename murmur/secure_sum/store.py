@@ -9,18 +9,21 @@ bytes; anything else in a phase that is done gets nothing.
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from murmur.common import framed, locked, replace_durably, sync_folder
+from murmur.common import framed, locked, replace_durably, sync_folder, unframed
 from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.keys import KEY_BYTES
+from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.shares import SHARE_BYTES
 from murmur.secure_sum.terms import SecureSumError, Terms
 
 _SUFFIX = ".states"
-_NONE = b"-"  # stands where a line has nothing to say
+_ID_BYTES = 8
+_PLACE_BYTES = 4
 
 
 class SumStates:
@@ -125,7 +128,7 @@ class SumStates:
     def _look(self, path: Path, left: set[int]) -> None:
         """Take up those of ``left`` that lie in the file ``path``."""
         file = _File.read(path)
-        here = left & file.lines.keys()
+        here = left & file.entries.keys()
         self._file_of |= dict.fromkeys(here, file)
         left -= here
 
@@ -135,8 +138,8 @@ class SumStates:
         for client in clients:
             before = None
             if client in self._file_of:
-                before = self._file_of[client].lines[client]
-            if file.lines.get(client) != before:
+                before = self._file_of[client].entries[client]
+            if file.entries.get(client) != before:
                 raise SecureSumError("another message to this client was answered meanwhile")
             file.put(client, *self._changed[client])
         return file
@@ -186,48 +189,47 @@ def forget_old_states(folder: Path, before: float) -> None:
 
 @dataclass
 class _File:
-    """One file of states: a line for each client, below what several of them know.
+    """One file of states: an entry for each client, behind what several of them know.
 
     Attributes:
         path: where it lies.
         shared: what clients were sent alike (terms, advertisements, lists), by its place.
-        lines: by client: digest of the request, the answer, the state as JSON.
+        entries: by client: digest of the request, the answer and the state, framed; the first is
+            empty where nothing can be answered again, the last where no state is left.
     """
 
     path: Path
     shared: dict[bytes, int] = field(default_factory=dict)
-    lines: dict[int, bytes] = field(default_factory=dict)
+    entries: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "_File":
         """The file at ``path``, empty where there is none; SecureSumError if it is damaged."""
         file = cls(path)
         try:
-            first, *lines = path.read_bytes().splitlines()
-            file.shared = {bytes.fromhex(each): i for i, each in enumerate(json.loads(first))}
-            for line in lines:
-                client, rest = line.split(b" ", 1)
-                file.lines[int(client)] = rest
+            first, *rest = unframed(path.read_bytes())
+            file.shared = {each: place for place, each in enumerate(unframed(first))}
         except FileNotFoundError:
             return file
         except ValueError as error:
             raise file.damaged from error
+        for each in rest:
+            file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = each[_ID_BYTES:]
         return file
 
     def content(self) -> bytes:
         """The inverse of ``read``."""
-        shared = json.dumps([each.hex() for each in self.shared]).encode("ascii")
-        lines = (b"%d %b" % (client, rest) for client, rest in self.lines.items())
-        return b"\n".join((shared, *lines)) + b"\n"
+        entries = (_number(client, _ID_BYTES) + each for client, each in self.entries.items())
+        return framed(framed(*self.shared), *entries)
 
     def state(self, client: int, round: int) -> SecureClient:
         """That of ``client``; SecureSumError where its sum is over, or the file is damaged."""
         _, _, state = self._parts(client)
-        if state == _NONE:
+        if not state:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
         try:
             return restored(state, self._by_place)
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, SecureSumError) as error:
             raise self.damaged from error
 
     def answer(self, client: int, request: str) -> bytes | None:
@@ -235,17 +237,14 @@ class _File:
         found, answer, _ = self._parts(client)
         if found != request.encode("ascii"):
             return None
-        return bytes.fromhex(answer.decode("ascii"))
+        return answer
 
     def put(self, client: int, party: SecureClient, request: str | None, answer: bytes) -> None:
-        """Replace the line of ``client``."""
-        state = _NONE
+        """Replace the entry of ``client``."""
+        state = b""
         if not party.is_finished:
             state = stored(party, self.shared)
-        asked = _NONE
-        if request is not None:
-            asked = request.encode("ascii")
-        self.lines[client] = b" ".join((asked, answer.hex().encode("ascii"), state))
+        self.entries[client] = framed((request or "").encode("ascii"), answer, state)
 
     @cached_property
     def _by_place(self) -> list[bytes]:
@@ -258,57 +257,76 @@ class _File:
         return SecureSumError(f"the state file {self.path.name} is damaged")
 
     def _parts(self, client: int) -> list[bytes]:
-        found = self.lines[client].split(b" ", 2)
+        try:
+            found = unframed(self.entries[client])
+        except ValueError as error:
+            raise self.damaged from error
         if len(found) != 3:
             raise self.damaged
         return found
 
 
+def _number(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "big")
+
+
 def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:
-    """The whole state as JSON in one line, secrets included, for the client's own disk.
+    """The whole state, framed, secrets included, for the client's own disk.
 
     ``shared``: gets what others were sent alike, by its place, which stands in the state for it.
     """
 
-    def place(content: bytes) -> int:
-        return shared.setdefault(content, len(shared))
+    def place(content: bytes) -> bytes:
+        return _number(shared.setdefault(content, len(shared)), _PLACE_BYTES)
 
-    plain = {
-        "terms": place(party.terms.sent),
-        "me": party.me,
-        "identity": party.identity.hex(),
-        "channel": party.channel.hex(),
-        "mask": party.mask.hex(),
-        "seed": party.seed.hex(),
-        "done": party.done,
-        "advertised": place(party.advertised),
-        "asked": party.asked.hex(),
-        "included": place(party.included),
-        "survivors": place(party.survivors),
-        "public": {v: place(sent) for v, sent in party.public.items()},
-        "boxes": {v: key.hex() for v, key in party.boxes.items()},
-        "shares": {v: share.hex() for v, share in party.shares.items()},
-    }
-    return json.dumps(plain, separators=(",", ":")).encode("ascii")
+    neighbours = party.terms.neighbours_of(party.me)
+    return framed(
+        place(party.terms.sent),
+        _number(party.me, _ID_BYTES),
+        party.identity,
+        party.channel,
+        party.mask,
+        party.seed,
+        bytes([party.done]),
+        place(party.advertised),
+        join({v: place(sent) for v, sent in party.public.items()}, neighbours),
+        join(party.boxes, neighbours),
+        join(party.shares, party.terms.holders_of(party.me)),
+        party.asked,
+        place(party.included),
+        place(party.survivors),
+    )
 
 
 def restored(state: bytes, shared: list[bytes]) -> SecureClient:
     """The inverse of ``stored``; the client goes on with the phase that was due.
 
-    ValueError, LookupError or TypeError where it is none.
+    ValueError, LookupError or SecureSumError where it is none.
     """
-    plain = json.loads(state)
-    secrets = {name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")}
+
+    def at(place: bytes) -> bytes:
+        return shared[int.from_bytes(place, "big")]
+
+    sent, me, *secrets, done, advertised, public, boxes, shares, asked, included, survivors = (
+        unframed(state)
+    )
+    terms = Terms.read(at(sent))
+    client = int.from_bytes(me, "big")
+    neighbours = terms.neighbours_of(client)
+    identity, channel, mask, seed = secrets
     return SecureClient(
-        terms=Terms.read(shared[plain["terms"]]),
-        me=plain["me"],
-        **secrets,
-        done=plain["done"],
-        advertised=shared[plain["advertised"]],
-        public={int(v): shared[place] for v, place in plain["public"].items()},
-        boxes={int(v): bytes.fromhex(key) for v, key in plain["boxes"].items()},
-        shares={int(v): bytes.fromhex(share) for v, share in plain["shares"].items()},
-        asked=bytes.fromhex(plain["asked"]),
-        included=shared[plain["included"]],
-        survivors=shared[plain["survivors"]],
+        terms=terms,
+        me=client,
+        identity=identity,
+        channel=channel,
+        mask=mask,
+        seed=seed,
+        done=int.from_bytes(done, "big"),
+        advertised=at(advertised),
+        public={v: at(place) for v, place in part(public, _PLACE_BYTES, neighbours).items()},
+        boxes=part(boxes, KEY_BYTES, neighbours),
+        shares=part(shares, SHARE_BYTES, terms.holders_of(client)),
+        asked=asked,
+        included=at(included),
+        survivors=at(survivors),
     )

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, cached_property, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,7 +78,8 @@ def join_ids(ids: Iterable[int], among: Sequence[int]) -> bytes:
     chosen = set(ids)
     if not chosen.issubset(among):
         raise ValueError("messages of clients that cannot be in a list of these")
-    return np.packbits(np.array([client in chosen for client in among], bool)).tobytes()
+    bits = bytes(map(chosen.__contains__, among))
+    return np.packbits(np.frombuffer(bits, bool)).tobytes()
 
 
 def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
@@ -89,10 +90,10 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     damaged = "a list of messages is damaged: it does not say from whom they are"
     if len(joined) != list_size(among):
         raise SecureSumError(damaged)
-    there = np.unpackbits(np.frombuffer(joined, np.uint8))
-    if there[len(among) :].any():
+    there = np.unpackbits(np.frombuffer(joined, np.uint8)).tolist()
+    if any(there[len(among) :]):
         raise SecureSumError(damaged)
-    return tuple(client for client, is_there in zip(among, there, strict=False) if is_there)
+    return tuple(compress(among, there))
 
 
 @lru_cache(maxsize=1024)
@@ -266,6 +267,13 @@ class Terms:
                 f"minimum={self.minimum}: must lie in {least}..{n}: a sum must hide an honest "
                 "client among at least one other, and of all of a cohort at least the threshold"
             )
+
+    def __eq__(self, other: object) -> bool:
+        """By the digests, each computed once: ids are too many to compare for every neighbour."""
+        return isinstance(other, Terms) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
     def _require_safe_threshold(self) -> None:
         """ValueError where a coalition that the terms reckon with could get both secrets.

@@ -71,7 +71,9 @@ def false_commitment(liar: SecureClient, message: bytes, honest: bytes) -> bytes
     """Shares of a seed other than the one that it committed to."""
     terms = liar.terms
     about = about_dealing(terms, Party(liar.me, liar.advertised))
-    dealing, _ = Dealing.of(scalar(), liar.mask, terms.threshold, terms.holders, about)
+    own = Advertisement.of(liar.advertised)
+    public = own.seed, own.mask
+    dealing, _ = Dealing.of(scalar(), liar.mask, terms.threshold, terms.holders, about, public)
     return dealing.to_bytes() + honest[Dealing.size(terms.threshold, terms.holders) :]
 
 

@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedHost
+from murmur.common import unframed
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
@@ -110,8 +111,9 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(
     assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     [states] = (node.home.folder / "clients/secure_sum").glob("*.states")
-    _, *clients = states.read_text().splitlines()
-    assert len(clients) == 6 and all(line.endswith(" -") for line in clients)  # no secret is left
+    _, *clients = unframed(states.read_bytes())
+    left = [unframed(entry[8:])[-1] for entry in clients]
+    assert left == [b""] * 6  # no secret is left
 
 
 def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path, monkeypatch):

@@ -225,12 +225,12 @@ def test_a_dealer_and_its_accomplice_are_both_named_and_the_sum_is_right(monkeyp
     agreed, values = terms(9, threshold=0.5), vectors(terms(9))
     honest, on_it, bad = Dealing.of, shares.value_at, int.from_bytes(scalar(), "big")
 
-    def of(seed, key, threshold, holders, about):
+    def of(seed, key, threshold, holders, about, public):
         if about != about_dealing(agreed, Party(7, seven["ad"])):
-            return honest(seed, key, threshold, holders, about)
+            return honest(seed, key, threshold, holders, about, public)
         with monkeypatch.context() as patched:  # holder 1, the accomplice, is at 2
             patched.setattr(shares, "value_at", lambda p, at: bad if at == 2 else on_it(p, at))
-            return honest(seed, key, threshold, holders, about)
+            return honest(seed, key, threshold, holders, about, public)
 
     monkeypatch.setattr(Dealing, "of", of)
     seven = {}

@@ -42,9 +42,10 @@ SECRET = bytes(range(32))
 
 
 def dealt(threshold, holders, seed=SECRET, key=SECRET[::-1]):
-    dealing, shares_of = shares.Dealing.of(seed, key, threshold, holders, b"about")
     public = (public_key(seed), public_key(key))
-    read = shares.Dealing.read(dealing.to_bytes(), threshold, holders, b"about", *public)
+    dealing, shares_of = shares.Dealing.of(seed, key, threshold, holders, b"about", public)
+    read = shares.Dealing.read(dealing.to_bytes(), threshold, holders, b"about", public)
+    assert read == dealing and not shares.false_dealings({0: read})
     return read, shares_of
 
 
@@ -90,10 +91,29 @@ def test_a_sharing_of_other_secrets_than_those_published_is_refused():
         (public[0], public_key(scalar())),
         (public_key(scalar()), public[1]),
     ):
-        with pytest.raises(SecureSumError, match="not the secrets behind its public keys"):
-            shares.Dealing.read(dealing.to_bytes(), 3, 5, b"about", *wrong)
+        read = shares.Dealing.read(dealing.to_bytes(), 3, 5, b"about", wrong)
+        assert shares.false_dealings({7: read}) == [7]
     with pytest.raises(SecureSumError, match="malformed"):
-        shares.Dealing.read(dealing.to_bytes()[:-1], 3, 5, b"about", *public)
+        shares.Dealing.read(dealing.to_bytes()[:-1], 3, 5, b"about", public)
+    with pytest.raises(SecureSumError, match="not a point"):
+        shares.Dealing.read(bytes(33) + dealing.to_bytes()[33:], 3, 5, b"about", public)
+
+
+@pytest.mark.parametrize("false", [(), (0,), (8,), (3, 4), tuple(range(9))])
+def test_all_sharings_are_checked_at_once_and_the_false_ones_are_found(false):
+    dealings = {c: dealt(3, 5, scalar(), scalar())[0] for c in range(9)}
+    for c in false:
+        answer = (dealings[c].answer[0] + 1, *dealings[c].answer[1:])
+        dealings[c] = dataclasses.replace(dealings[c], answer=answer)
+    assert shares.false_dealings(dealings) == list(false)
+
+
+def test_two_false_sharings_do_not_make_up_for_each_other():
+    dealings = {c: dealt(3, 5, scalar(), scalar())[0] for c in range(2)}
+    for c, more in enumerate((1, -1)):
+        answer = (dealings[c].answer[0] + more, *dealings[c].answer[1:])
+        dealings[c] = dataclasses.replace(dealings[c], answer=answer)
+    assert shares.false_dealings(dealings) == [0, 1]
 
 
 def test_a_sharing_of_too_high_a_degree_passes_nobodys_test():
@@ -118,7 +138,7 @@ def test_shares_that_dealer_and_holder_agreed_on_are_found_and_do_not_matter(wro
 @pytest.mark.parametrize(("threshold", "holders"), [(4, 3), (0, 3)])
 def test_impossible_splits_are_refused(threshold, holders):
     with pytest.raises(ValueError, match="must"):
-        shares.Dealing.of(SECRET, SECRET, threshold, holders, b"")
+        shares.Dealing.of(SECRET, SECRET, threshold, holders, b"", (b"", b""))
 
 
 # Long-term keys ---------------------------------------------------------------------------------
@@ -418,7 +438,7 @@ def joined(folder, *clients, **sum):
 
 
 def contents(folder):
-    return "".join(path.read_text() for path in (folder / "states").iterdir())
+    return b"".join(path.read_bytes() for path in (folder / "states").iterdir())
 
 
 def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
@@ -481,7 +501,7 @@ def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_
     found.put(0, party)
     found.keep()
     for secret in (party.seed, party.mask, party.channel, party.identity):
-        assert secret.hex() not in contents(tmp_path)
+        assert secret not in contents(tmp_path)
     with pytest.raises(SecureSumError, match="dropped out of"):
         states(tmp_path, round=4).load(0)
     joined(tmp_path, 0, run="a later run")
@@ -517,7 +537,7 @@ def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
         states(tmp_path, round=2).load(0)
     [path] = (tmp_path / "states").iterdir()
     whole = path.read_bytes()
-    for damage in (b"{", whole.replace(b"terms", b"words"), whole[:-40], b"[]\n0"):
+    for damage in (b"{", whole[:40], whole.replace(b"release", b"realise"), whole[:-40], bytes(90)):
         path.write_bytes(damage)
         with pytest.raises(SecureSumError, match="damaged"):
             states(tmp_path).load(0)
@@ -528,13 +548,13 @@ def test_all_clients_of_a_message_are_one_file_and_what_they_were_sent_alike_is_
 ):
     joined(tmp_path, 0, 1, 2)
     assert len(list((tmp_path / "states").iterdir())) == 1
-    assert contents(tmp_path).count(terms(3).sent.hex()) == 1
+    assert contents(tmp_path).count(terms(3).sent) == 1
     assert [states(tmp_path, (c,)).load(c).me for c in (2, 1, 0)] == [2, 1, 0]
 
 
 def test_a_new_sum_leaves_nothing_of_an_older_one(tmp_path):
     joined(tmp_path, 0, 1)
-    secrets = [states(tmp_path, (c,)).load(c).mask.hex() for c in (0, 1)]
+    secrets = [states(tmp_path, (c,)).load(c).mask for c in (0, 1)]
     joined(tmp_path, 0, round=2)
     assert not any(secret in contents(tmp_path) for secret in secrets)
 

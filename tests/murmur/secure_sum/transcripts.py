@@ -14,7 +14,6 @@ from unittest import mock
 
 import numpy as np
 
-from murmur.common import framed
 from murmur.secure_sum import (
     Phase,
     PinnedPeers,
@@ -243,8 +242,8 @@ class Transcript:
             numbers = tuple(int.from_bytes(number, "big") for number in answer)
             sealed[c] = part(sent[size:], SEALED_BYTES, terms.neighbours_of(c))
             ad = Advertisement.of(ads[c])
-            bound = framed(about, ad.seed, ad.mask)
-            dealings[c] = Dealing(bound, sent[:POINT_BYTES], numbers, hashes)
+            public = ad.seed, ad.mask
+            dealings[c] = Dealing(about, public, sent[:POINT_BYTES], numbers, hashes)
         messages = {}
         for c in dealt:
             near = [v for v in terms.neighbours_of(c) if v in sealed and c in sealed[v]]
