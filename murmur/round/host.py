@@ -802,7 +802,7 @@ class MaskedVectors:
         self.asked = question(content)
         self.charged = charged
         self._states = parties.states(self.request)
-        self._rows: dict[int, bytes] = {}
+        self._rows: dict[int, NDArray[np.uint8]] = {}
 
     def event(self, client: int, planned: Planned) -> Event:
         """Its event, hidden among the fewest honest clients whose sum this client lets out.
@@ -860,10 +860,9 @@ class MaskedVectors:
     @property
     def arrays(self) -> dict[str, list[NDArray]]:
         """``masked``: a row of bytes for each client, (clients, bytes)."""
-        rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
-        if not rows:
+        if not self._rows:
             return {}
-        return {"masked": rows}
+        return {"masked": list(self._rows.values())}
 
     def _load(self, client: int) -> secure_sum.SecureClient:
         if client not in self.request.messages:

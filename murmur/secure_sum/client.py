@@ -49,7 +49,7 @@ from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
 
 SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
-_Method = TypeVar("_Method", bound=Callable[..., bytes])
+_Method = TypeVar("_Method", bound=Callable[..., bytes | NDArray[np.uint8]])
 
 
 def _once(phase: Phase) -> Callable[[_Method], _Method]:
@@ -62,7 +62,7 @@ def _once(phase: Phase) -> Callable[[_Method], _Method]:
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
-        def guarded(self: "SecureClient", *arguments: Any) -> bytes:
+        def guarded(self: "SecureClient", *arguments: Any) -> bytes | NDArray[np.uint8]:
             self.require_due(phase)
             self.done = len(_ORDER)
             answer = method(self, *arguments)
@@ -209,7 +209,9 @@ class SecureClient:
         return self._included(message)
 
     @_once(Phase.MASK)
-    def add_masks(self, vector: NDArray[np.int64], message: bytes, asked: bytes) -> bytes:
+    def add_masks(
+        self, vector: NDArray[np.int64], message: bytes, asked: bytes
+    ) -> NDArray[np.uint8]:
         """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
 
         ``asked``: digest of what all clients are asked with this phase. ValueError for a vector of
@@ -224,15 +226,13 @@ class SecureClient:
         self.included = message
         self.asked = asked
         me = self._party(self.me)
-        own = self_mask_key(self.seed, terms, me)
-        total = masks.to_words(vector, terms.bits)
-        masks.add_mask(total, own)
+        keys: list[tuple[bytes, masks.Sign]] = [(self_mask_key(self.seed, terms, me), 1)]
         mask, public = private_key(self.mask), Advertisement.of(self.advertised).mask
         for v in self._known(included):
             agreed = self._agree(mask, public, self._advertised(v).mask)
             key = mask_key(agreed, terms, me, self._party(v), asked, message)
-            masks.add_mask(total, key, 1 if v > self.me else -1)
-        return masks.pack(total, terms.bits)
+            keys.append((key, 1 if v > self.me else -1))
+        return masks.pack(vector, terms.bits, keys)
 
     @_once(Phase.CONFIRM)
     def confirm(self, message: bytes) -> bytes:

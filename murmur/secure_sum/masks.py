@@ -6,11 +6,12 @@ their size is made but the result.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from murmur.common import BLOCK, blocks
 from murmur.secure_sum.terms import SecureSumError
 
 Words = NDArray[np.unsignedinteger]
+Sign = Literal[1, -1]
+_Shift = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]
+_ZEROS = memoryview(bytes(8 * BLOCK))
 _LOG2 = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
 
 
@@ -27,25 +31,32 @@ def word(bits: int) -> np.dtype:
     return np.dtype(next(kind for kind, width in _LOG2.items() if width >= bits))
 
 
-def add_mask(total: Words, key: bytes, sign: Literal[1, -1] = 1) -> None:
+def add_mask(total: Words, key: bytes, sign: Sign = 1) -> None:
     """Add a mask to ``total`` (n,) in place, or take it off where ``sign`` is -1.
 
     ``key``: 256 bits that are used for nothing else. The mask is little-endian words of the
     keystream of AES-256-CTR from counter 0, of the type of ``total``.
     """
-    kind = total.dtype.newbyteorder("<")
-    zeros = memoryview(bytes(min(len(total), BLOCK) * kind.itemsize))
-    stream = Cipher(AES(key), CTR(bytes(16))).encryptor()
+    stream = keystream(key)
     for block in blocks(len(total)):
-        own = total[block]
-        words = np.frombuffer(stream.update(zeros[: own.nbytes]), kind)
-        if sign > 0:
-            own += words
-        else:
-            own -= words
+        _add_next(total[block], stream, sign)
 
 
-def to_words(values: NDArray[np.int64], bits: int) -> Words:
+def keystream(key: bytes) -> CipherContext:
+    """AES-256-CTR under ``key`` from counter 0: what it makes of zeros is the stream."""
+    return Cipher(AES(key), CTR(bytes(16))).encryptor()
+
+
+def _add_next(words: Words, stream: CipherContext, sign: Sign) -> None:
+    """Add as many more words of a keystream as there are ``words``, in place."""
+    mask = np.frombuffer(stream.update(_ZEROS[: words.nbytes]), words.dtype.newbyteorder("<"))
+    if sign > 0:
+        words += mask
+    else:
+        words -= mask
+
+
+def to_words(values: NDArray[np.integer], bits: int) -> Words:
     """Integers (n,) as words of ``word(bits)``, negative ones in two's complement.
 
     What lies above the modulus stays where a word is wider: ``pack`` drops it.
@@ -75,16 +86,23 @@ def packed_size(length: int, bits: int) -> int:
     return (length * bits + 7) // 8
 
 
-def pack(words: Words, bits: int) -> bytes:
-    """Words (n,) modulo 2^bits at ``bits`` bits each, the most significant bit first.
+def pack(
+    values: NDArray[np.integer], bits: int, masks: Sequence[tuple[bytes, Sign]] = ()
+) -> NDArray[np.uint8]:
+    """Integers (n,) modulo 2^bits at ``bits`` bits each, the most significant bit first.
 
-    ``packed_size`` bytes; what a word has above the modulus is dropped.
+    ``masks``: keys of those that are added to them first, each with its sign (``add_mask``).
+    ``packed_size`` bytes; what an integer has above the modulus is dropped.
     """
     layout = _Layout(bits)
-    packed = np.empty(packed_size(len(words), bits), np.uint8)
-    for block in blocks(len(words)):
-        packed[layout.bytes_of(block)] = layout.pack(words[block])
-    return packed.tobytes()
+    streams = [(keystream(key), sign) for key, sign in masks]
+    packed = np.empty(packed_size(len(values), bits), np.uint8)
+    for block in blocks(len(values)):
+        words = to_words(values[block], bits)
+        for stream, sign in streams:
+            _add_next(words, stream, sign)
+        packed[layout.bytes_of(block)] = layout.pack(words)
+    return packed
 
 
 def unpack(packed: bytes | NDArray[np.uint8], length: int, bits: int) -> Words:
@@ -112,6 +130,7 @@ def add_packed(total: Words, packed: bytes | NDArray[np.uint8], bits: int) -> No
         own += layout.unpack(raw[layout.bytes_of(block)], len(own))
 
 
+@lru_cache(maxsize=64)
 class _Layout:
     """How words of ``bits`` bits lie in big-endian longs of 64.
 
@@ -124,6 +143,8 @@ class _Layout:
         self.words = 64 // math.gcd(bits, 64)
         self.longs = self.words * bits // 64
         self._mask = np.uint64((1 << bits) - 1)
+        self._to_longs = _shifts(self.words, bits, 64)
+        self._to_words = _shifts(self.longs, 64, bits)
 
     def bytes_of(self, block: slice) -> slice:
         """Where the words of ``block`` lie; it begins with a pattern."""
@@ -133,46 +154,60 @@ class _Layout:
         """The bytes of a block of words."""
         if self.bits == 8 * words.itemsize:
             return words.astype(words.dtype.newbyteorder(">")).view(np.uint8)
-        count = -(-len(words) // self.words)
-        padded = np.zeros((count, self.words), np.uint64)
-        padded.reshape(-1)[: len(words)] = words
-        columns = np.ascontiguousarray(padded.T)
+        padded = _padded(words, self.words)
+        columns = padded.T.astype(np.uint64, order="C")
         columns &= self._mask
-        longs = np.zeros((self.longs, count), np.uint64)
-        for column, (long, left) in zip(columns, self._places(), strict=True):
-            if left >= 0:
-                longs[long] |= column << np.uint64(left)
-            else:
-                longs[long] |= column >> np.uint64(-left)
-                longs[long + 1] |= column << np.uint64(64 + left)
-        return (
-            longs.T.astype(">u8").reshape(-1).view(np.uint8)[: packed_size(len(words), self.bits)]
-        )
+        longs = _regrouped(columns, self._to_longs)
+        packed = longs.T.astype(">u8", order="C").reshape(-1).view(np.uint8)
+        return packed[: packed_size(len(words), self.bits)]
 
     def unpack(self, packed: NDArray[np.uint8], length: int) -> Words:
         """The inverse of ``pack``, of ``length`` words."""
         kind = word(self.bits)
         if self.bits == 8 * kind.itemsize:
             return packed.view(kind.newbyteorder(">")).astype(kind)
-        count = -(-length // self.words)
-        padded = np.zeros(count * self.longs * 8, np.uint8)
-        padded[: len(packed)] = packed
-        longs = padded.view(">u8").reshape(count, self.longs).T.astype(np.uint64)
-        words = np.empty((count, self.words), kind)
-        for place, (long, left) in enumerate(self._places()):
-            if left >= 0:
-                column = longs[long] >> np.uint64(left)
-            else:
-                column = longs[long] << np.uint64(-left)
-                column |= longs[long + 1] >> np.uint64(64 + left)
-            words[:, place] = column & self._mask
-        return words.reshape(-1)[:length]
+        padded = _padded(packed, 8 * self.longs)
+        longs = padded.view(">u8").T.astype(np.uint64, order="C")
+        columns = _regrouped(longs, self._to_words)
+        columns &= self._mask
+        return columns.T.astype(kind, order="C").reshape(-1)[:length]
 
-    def _places(self) -> Iterator[tuple[int, int]]:
-        """Of each word of a pattern: the long in which it begins, and by how much it lies left.
 
-        Where that is negative, so many of its bits lie in the next long.
-        """
-        for place in range(self.words):
-            long, begin = divmod(place * self.bits, 64)
-            yield long, 64 - self.bits - begin
+def _padded(values: NDArray, width: int) -> NDArray:
+    """``values`` (n,) as rows (rows, width), the last one filled up with zeros."""
+    if len(values) % width:
+        whole = np.zeros(-(-len(values) // width) * width, values.dtype)
+        whole[: len(values)] = values
+        values = whole
+    return values.reshape(-1, width)
+
+
+def _shifts(count: int, given: int, wanted: int) -> list[_Shift]:
+    """How ``count`` groups of ``given`` bits become groups of ``wanted`` bits: the same bits.
+
+    A wanted group shares bits with a few given ones. For the first of these, then the second and so
+    on: which group it is, and by how many bits it goes left and right, of each wanted group. Beyond
+    the last it goes right by all of its bits, and nothing is left of it.
+    """
+    place = np.arange(count * given // wanted)
+    first = place * wanted // given
+    found = []
+    for which in range((wanted + given - 2) // given + 1):
+        left = wanted * (place + 1) - given * (first + which + 1)
+        lefts, rights = (np.maximum(by, 0).astype(np.uint64)[:, None] for by in (left, -left))
+        found.append((np.minimum(first + which, count - 1), lefts, rights))
+    return found
+
+
+def _regrouped(rows: NDArray[np.uint64], shifts: list[_Shift]) -> NDArray[np.uint64]:
+    """Given groups (given, n) of n patterns as wanted ones (wanted, n).
+
+    Beyond all of their bits NumPy shifts numbers to 0.
+    """
+    total = np.zeros((len(shifts[0][0]), rows.shape[1]), np.uint64)
+    for which, left, right in shifts:
+        part = rows[which]
+        part <<= left
+        part >>= right
+        total |= part
+    return total

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.machine import describe_machine
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
@@ -125,10 +128,11 @@ def attacked(attack: Attack, liars: Sequence[int]) -> Iterator[None]:
         lies = phase is attack.phase and self.me in liars
         return attack.lie(self, message, honest) if lies else honest
 
-    def masking(self: SecureClient, vector: object, message: bytes, asked: bytes) -> bytes:
+    def masking(self: SecureClient, vector: object, message: bytes, asked: bytes) -> NDArray:
         honest = add_masks(self, vector, message, asked)  # type: ignore[arg-type]
-        lies = attack.phase is Phase.MASK and self.me in liars
-        return attack.lie(self, message, honest) if lies else honest
+        if attack.phase is not Phase.MASK or self.me not in liars:
+            return honest
+        return np.frombuffer(attack.lie(self, message, honest.tobytes()), np.uint8)
 
     with (
         mock.patch.object(SecureClient, "answer", answering),

@@ -282,8 +282,18 @@ def test_long_vectors_are_packed_as_one_string_of_bits(bits):
     packed = masks.pack(words, bits)
     digits = "".join(f"{int(word):0{bits}b}" for word in words)
     digits += "0" * (-len(digits) % 8)
-    assert packed == int(digits, 2).to_bytes(len(digits) // 8, "big")
+    assert packed.tobytes() == int(digits, 2).to_bytes(len(digits) // 8, "big")
     assert np.array_equal(masks.unpack(packed, len(words), bits), words)
+
+
+@pytest.mark.parametrize("bits", [13, 32, 50])
+def test_masks_that_are_added_while_packing_are_those_that_are_taken_off(bits):
+    values = np.random.default_rng(bits).integers(-(2**12), 2**12, BLOCK + 5)
+    keys = [(SECRET, 1), (SECRET[::-1], -1)]
+    words = masks.unpack(masks.pack(values, bits, keys), len(values), bits)
+    for key, sign in keys:
+        masks.add_mask(words, key, -sign)
+    assert np.array_equal(masks.from_words(words, bits, signed=True), values)
 
 
 def test_packing_drops_what_is_above_the_modulus():
