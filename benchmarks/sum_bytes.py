@@ -16,8 +16,8 @@ from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
-from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
-from murmur.secure_sum.keys import agree, private_key, public_key
+from murmur.secure_sum.identity import Advertisement, Party, about_box, sign, word_on
+from murmur.secure_sum.keys import agree, derive, private_key, public_key
 from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
 from murmur.secure_sum.terms import SERVERS, join_ids
@@ -55,7 +55,7 @@ def _box(dealer: SecureClient, own: SecureClient, dealt: bytes) -> bytes:
     parties = Party(dealer.me, dealer.advertised), Party(own.me, own.advertised)
     channel = Advertisement.of(own.advertised).channel
     agreed = agree(private_key(dealer.channel), channel)
-    key = box_key(agreed, dealer.terms, *parties)
+    key = derive(agreed, about_box(dealer.terms, *parties))
     return seal(key, dealt[:SHARE_BYTES]) + dealt[SHARE_BYTES:]
 
 

@@ -32,17 +32,25 @@ from murmur.secure_sum.identity import (
     Advertisement,
     Party,
     Peers,
+    about_box,
     about_dealing,
-    box_key,
+    about_mask,
     is_signed,
-    mask_key,
     new_identity,
     require_own_keys,
     self_mask_key,
     sign,
     word_on,
 )
-from murmur.secure_sum.keys import Entropy, PrivateKey, agree, private_key, public_key, scalar
+from murmur.secure_sum.keys import (
+    Entropy,
+    PrivateKey,
+    agree,
+    derive,
+    private_key,
+    public_key,
+    scalar,
+)
 from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
@@ -97,8 +105,8 @@ class SecureClient:
         asked: digest of what phase MASK came with, the same for all.
         included: whose masks may be in the sum, as the list was sent (``join_ids``).
         survivors: whose vectors are in the sum, likewise.
-        agreed: what other clients that answer the same message have agreed on with one that has
-            not answered yet, by both public keys; never stored.
+        derived: the keys that other clients which answer the same message have derived for
+            themselves and one that has not answered yet, by what they are about; never stored.
     """
 
     terms: Terms
@@ -115,7 +123,7 @@ class SecureClient:
     asked: bytes = b""
     included: bytes = b""
     survivors: bytes = b""
-    agreed: dict[bytes, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    derived: dict[bytes, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def join(
@@ -174,10 +182,10 @@ class SecureClient:
         channel = private_key(self.channel)
         sealed = {}
         for v, ad in keys.items():
-            agreed = self._agree(channel, own.channel, ad.channel)
             other = self._party(v)
-            sealed[v] = seal(box_key(agreed, self.terms, me, other), parts[v])
-            self.boxes[v] = box_key(agreed, self.terms, other, me)
+            boxes = about_box(self.terms, me, other), about_box(self.terms, other, me)
+            key, self.boxes[v] = self._derive(channel, ad.channel, *boxes)
+            sealed[v] = seal(key, parts[v])
         return dealing.to_bytes() + join(sealed, self._neighbours)
 
     @_once(Phase.CHECK)
@@ -227,10 +235,10 @@ class SecureClient:
         self.asked = asked
         me = self._party(self.me)
         keys: list[tuple[bytes, masks.Sign]] = [(self_mask_key(self.seed, terms, me), 1)]
-        mask, public = private_key(self.mask), Advertisement.of(self.advertised).mask
+        mask = private_key(self.mask)
         for v in self._known(included):
-            agreed = self._agree(mask, public, self._advertised(v).mask)
-            key = mask_key(agreed, terms, me, self._party(v), asked, message)
+            about = about_mask(terms, me, self._party(v), asked, message)
+            (key,) = self._derive(mask, self._advertised(v).mask, about)
             keys.append((key, 1 if v > self.me else -1))
         return masks.pack(vector, terms.bits, keys)
 
@@ -330,13 +338,18 @@ class SecureClient:
     def _advertised(self, client: int) -> Advertisement:
         return Advertisement.of(self.public[client])
 
-    def _agree(self, private: PrivateKey, own: bytes, other: bytes) -> bytes:
-        """What the holders of two key pairs share; two clients of one place compute it once."""
-        pair = b"".join(sorted((own, other)))
-        if pair in self.agreed:
-            return self.agreed.pop(pair)
-        self.agreed[pair] = agree(private, other)
-        return self.agreed[pair]
+    def _derive(self, private: PrivateKey, other: bytes, *uses: bytes) -> list[bytes]:
+        """A key for each use that two clients have for what their key pairs agree on.
+
+        ``uses``: what the keys are about, both clients' public keys and all that they were told. So
+        two clients of one place, who derive the same keys if these are the same, do it once.
+        """
+        if all(about in self.derived for about in uses):
+            return [self.derived.pop(about) for about in uses]
+        agreed = agree(private, other)
+        keys = [derive(agreed, about) for about in uses]
+        self.derived.update(zip(uses, keys, strict=True))
+        return keys
 
     def _party(self, client: int) -> Party:
         return Party(client, self.advertised if client == self.me else self.public[client])

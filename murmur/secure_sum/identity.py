@@ -344,29 +344,21 @@ class Party:
     advertised: bytes
 
 
-def box_key(agreed: bytes, terms: Terms, sender: Party, receiver: Party) -> bytes:
-    """The key of the one message that ``sender`` seals for ``receiver``.
+def about_box(terms: Terms, sender: Party, receiver: Party) -> bytes:
+    """What the key of the one message that ``sender`` seals for ``receiver`` is about.
 
-    ``agreed``: what one party's private channel key and the other's public one ``agree`` on.
+    It is derived from what their channel keys ``agree`` on.
     """
-    return derive(agreed, context(terms, "box", *_pair(sender, receiver)))
+    return context(terms, "box", *_pair(sender, receiver))
 
 
-def mask_key(
-    agreed: bytes,
-    terms: Terms,
-    one: Party,
-    other: Party,
-    asked: bytes,
-    included: bytes,
-) -> bytes:
-    """The key of the mask that two clients share, the same for both.
+def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
+    """What the key of the mask that two clients share is about, the same for both.
 
-    Clients that were asked different questions, or sent different lists, derive different keys, so
-    that their masks do not cancel.
+    It is derived from what their mask keys ``agree`` on. Clients that were asked different
+    questions, or sent different lists, derive different keys, so that their masks do not cancel.
 
     Args:
-        agreed: what one party's private mask key and the other's public one ``agree`` on.
         terms: of the sum.
         one: one party.
         other: the other, in either order.
@@ -375,8 +367,7 @@ def mask_key(
     """
     low, high = sorted((one, other), key=lambda party: party.id)
     question = (asked, included)
-    about = context(terms, "pairwise mask", *_pair(low, high), *question)
-    return derive(agreed, about)
+    return context(terms, "pairwise mask", *_pair(low, high), *question)
 
 
 def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.keys import KEY_BYTES, agree, private_key
+from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
 from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
@@ -257,9 +257,9 @@ class SecureServer:
         for v in self._among(owner, self._masked):
             agreed = agree(private, self._advertised[v].mask)
             parties = (self._party(owner), self._party(v))
-            key = identities.mask_key(agreed, self.terms, *parties, self.asked, included)
+            about = identities.about_mask(self.terms, *parties, self.asked, included)
             # Where v < owner, v has added it, and owner would have taken it off.
-            masks.add_mask(self._total, key, -1 if v < owner else 1)
+            masks.add_mask(self._total, derive(agreed, about), -1 if v < owner else 1)
 
     def _restored(self, owner: int, held: Mapping[int, bytes]) -> bytes:
         """``owner``'s secret that is due; whoever dealt or held a wrong share is accused."""

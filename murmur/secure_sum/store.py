@@ -50,7 +50,7 @@ class SumStates:
         self._joining: set[int] = set()
         self._changed: dict[int, tuple[SecureClient, str | None, bytes]] = {}
         self._file_of: dict[int, _File] = {}
-        self._agreed: dict[bytes, bytes] = {}
+        self._derived: dict[bytes, bytes] = {}
         self._find(clients)
 
     def join(self, client: int, party: SecureClient) -> None:
@@ -71,7 +71,7 @@ class SumStates:
         if client not in self._file_of:
             raise SecureSumError(f"this client has not joined round {self.round} of that run")
         party = self._file_of[client].state(client, self.round)
-        party.agreed = self._agreed
+        party.derived = self._derived
         return party
 
     def answered(self, client: int, request: str) -> bytes | None:

@@ -5,9 +5,9 @@ import pytest
 from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.identity import (
     Party,
+    about_box,
     about_dealing,
-    box_key,
-    mask_key,
+    about_mask,
     self_mask_key,
     word_on,
 )
@@ -22,13 +22,10 @@ AGREED = bytes(32)
 ALL, FEWER = (join_ids(range(n), TERMS.clients) for n in (6, 5))
 # By function: what it is asked, and another value for each argument in turn.
 ASKED = {
-    box_key: (
-        (AGREED, TERMS, ONE, OTHER),
-        (scalar(), OTHERS, RENEWED, THIRD),
-    ),
-    mask_key: (
-        (AGREED, TERMS, ONE, OTHER, b"question", ALL),
-        (scalar(), OTHERS, RENEWED, THIRD, b"another", FEWER),
+    about_box: ((TERMS, ONE, OTHER), (OTHERS, RENEWED, THIRD)),
+    about_mask: (
+        (TERMS, ONE, OTHER, b"question", ALL),
+        (OTHERS, RENEWED, THIRD, b"another", FEWER),
     ),
     self_mask_key: ((AGREED, TERMS, ONE), (scalar(), OTHERS, RENEWED)),
     about_dealing: ((TERMS, ONE), (OTHERS, RENEWED)),
@@ -47,8 +44,8 @@ def test_nothing_that_is_bound_stays_the_same_where_anything_it_is_about_changes
 
 def test_both_ends_of_a_pair_have_one_mask_and_a_box_for_each_way():
     ends = ((ONE, OTHER), (OTHER, ONE))
-    assert len({mask_key(AGREED, TERMS, *pair, b"", ALL) for pair in ends}) == 1
-    assert len({box_key(AGREED, TERMS, *pair) for pair in ends}) == 2
+    assert len({about_mask(TERMS, *pair, b"", ALL) for pair in ends}) == 1
+    assert len({about_box(TERMS, *pair) for pair in ends}) == 2
 
 
 def test_a_word_says_whose_it_is():
