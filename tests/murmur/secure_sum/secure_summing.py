@@ -89,7 +89,8 @@ def secure_sum(
             message = to_client(phase, client, message)
             try:
                 if phase is Phase.MASK:
-                    answer = party.add_masks(np.asarray(vectors[client], np.int64), message, ASKED)
+                    vector = np.asarray(vectors[client], np.int64)
+                    answer = party.add_masks(vector, message, ASKED).tobytes()
                 else:
                     answer = party.answer(phase, message)
             except SecureSumError as error:

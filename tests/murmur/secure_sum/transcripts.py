@@ -203,7 +203,8 @@ class Transcript:
     ) -> bytes | None:
         try:
             if phase is Phase.MASK:
-                answer = party.add_masks(np.ones(self.terms.length, np.int64), message, asked)
+                ones = np.ones(self.terms.length, np.int64)
+                answer = party.add_masks(ones, message, asked).tobytes()
             else:
                 answer = party.answer(phase, message, self.peers)
         except SecureSumError:
