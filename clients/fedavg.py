@@ -128,9 +128,14 @@ class FedAvgClient(ProtectedClient):
         return Share(self.require_model(task), data.indices, rng)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update (d,) of local training; zeros where training diverges."""
+        """The update (d,) of local training, as precise as its protection takes it.
+
+        Zeros where training diverges.
+        """
         trained = self.training.train(task, data, self.share)
-        return np.subtract(trained, task.model, dtype=np.float64)
+        kind = self.protection.precision
+        place = trained if trained.dtype == kind else None
+        return np.subtract(trained, task.model, dtype=kind, out=place)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``."""

@@ -83,7 +83,7 @@ class LocalTraining:
         self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32]]] = {}
 
     def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
-        """The parameters (d,) after training.
+        """The parameters (d,) after training, the caller's own.
 
         ``shares``: gives this client's part, from its task and data. What was trained ahead is used
         once and dropped.
@@ -103,7 +103,7 @@ class LocalTraining:
                 **self.how,
             )
         if not is_finite(model):
-            return share.start
+            return share.start.copy()
         return model
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:

@@ -78,7 +78,8 @@ class ScaffoldClient(FedAvgClient):
 
         K of option II is the number of local steps over this client's examples.
         """
-        update = super().train(task, data)
+        trained = self.training.train(task, data, self.share)
+        update = np.subtract(trained, task.model, dtype=np.float64)
         sgd = self.training.sgd
         drift = update / (sgd.count(len(data)) * sgd.learning_rate)  # (y_i − x)/(Kη)
         own = (-self._correction(task) - drift).astype(np.float32)

@@ -65,7 +65,11 @@ def is_finite(x: "NDArray[Any]") -> bool:
     if x.size <= BLOCK:
         return bool(np.isfinite(x).all())
     flat = x.reshape(-1)
-    return all(np.isfinite(flat[block]).all() for block in blocks(flat.size))
+    parts = (flat[block] for block in blocks(flat.size))
+    # What is not finite leaves no sum of squares finite, and that takes half the time to compute;
+    # squares of finite numbers may overflow too.
+    with np.errstate(over="ignore"):
+        return all(np.isfinite(np.dot(part, part)) or np.isfinite(part).all() for part in parts)
 
 
 def require_integer(name: str, value: object, least: int) -> None:
@@ -80,6 +84,19 @@ def require_number(name: str, value: object, least: float, most: float) -> None:
         raise ValueError(f"{name}={value}: must be a number in [{least:g}, {most:g}]")
     if not least <= float(value) <= most:
         raise ValueError(f"{name}={value}: must lie in [{least:g}, {most:g}]")
+
+
+def extremes(x: "NDArray[Any]") -> tuple[Any, Any]:
+    """The least and the greatest of 0 and all entries; NaN where there is one."""
+    import numpy as np
+
+    flat = x.reshape(-1)
+    least, greatest = 0, 0
+    for block in blocks(flat.size):
+        part = flat[block]
+        least = np.minimum(least, part.min())
+        greatest = np.maximum(greatest, part.max())
+    return least, greatest
 
 
 @contextmanager

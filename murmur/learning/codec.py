@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks
+from murmur.common import blocks, extremes, is_finite
 
 Integers = NDArray[np.int64]
 
@@ -92,7 +92,7 @@ class Codec(Protocol):
         """Bytes of one client's packed release."""
 
     def pack(self, release: NDArray) -> NDArray:
-        """One client's release as it travels."""
+        """One client's release as it travels; it may be ``release`` itself."""
 
     def check(self, packed: NDArray) -> None:
         """See whether it can be one client's packed release.
@@ -265,7 +265,12 @@ class WeightCodec(Codec):
         return 4 * self.size
 
     def pack(self, release: NDArray) -> NDArray[np.float32]:
-        """Reals (size,) as float32: those beyond the bound at the bound, NaN as 0."""
+        """Reals (size,) as float32: those beyond the bound at the bound, NaN as 0.
+
+        ``release`` itself where that is what it holds.
+        """
+        if release.dtype == np.float32 and self._fit(release):
+            return release
         packed = np.empty(len(release), np.float32)
         for block in blocks(len(release)):
             values = np.clip(release[block], -self.bound, self.bound)  # faster than ``nan_to_num``
@@ -276,9 +281,8 @@ class WeightCodec(Codec):
     def check(self, packed: NDArray) -> None:
         """All values are finite and within the bound."""
         require_array(packed, np.float32, self.shape)
-        # NaN comes out of min and max and fails both comparisons.
-        if packed.size and not (packed.min() >= -self.bound and packed.max() <= self.bound):
-            if not np.all(np.isfinite(packed)):
+        if not self._fit(packed):
+            if not is_finite(packed):
                 raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
 
@@ -288,13 +292,16 @@ class WeightCodec(Codec):
         for block in blocks(packed.size):
             # A product with a power of two is exact, and several times faster than ldexp.
             scaled = np.multiply(packed[block], 2.0**self.fraction_bits, dtype=np.float64)
-            total[block] += np.rint(scaled, out=scaled).astype(np.int64) * weight
+            steps = np.rint(scaled, out=scaled).astype(np.int64)
+            steps *= weight
+            total[block] += steps
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
         require_array(total, np.int64, self.shape)
-        _, limit = self.limits(weight)
-        if total.size and max(int(total.max()), -int(total.min())) > limit:
+        least, greatest = self.limits(weight)
+        found = extremes(total)
+        if not least <= found[0] <= found[1] <= greatest:
             raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
         return total
 
@@ -319,6 +326,11 @@ class WeightCodec(Codec):
         np.ldexp(mean, -self.fraction_bits, out=mean)
         mean /= weight
         return mean
+
+    def _fit(self, values: NDArray) -> bool:
+        """Whether all of ``values`` are finite and within the bound."""
+        least, greatest = extremes(values)
+        return bool(-self.bound <= least and greatest <= self.bound)  # as no NaN is
 
 
 class Parts:
@@ -485,7 +497,9 @@ class GridCodec(Codec):
         """The integers, times ``weight``, in blocks."""
         self.check(packed)
         for block in blocks(packed.size):
-            total[block] += packed[block].astype(np.int64) * weight
+            steps = packed[block].astype(np.int64)
+            steps *= weight
+            total[block] += steps
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
@@ -513,7 +527,8 @@ class GridCodec(Codec):
     def _within(self, values: NDArray, weight: int) -> None:
         """MalformedError unless a sum of ``weight`` can be ``values``."""
         least, greatest = self.limits(weight)
-        if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
+        found = extremes(values)
+        if not least <= found[0] <= found[1] <= greatest:
             raise MalformedError(
                 f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
             )

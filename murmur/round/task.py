@@ -118,7 +118,8 @@ class Client(Protocol):
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """The release: what local computation on ``data`` leads to, protected.
 
-        Called once for a charged task, and in the form that ``codec(task).pack`` takes. ``noise``:
+        Called once for a charged task, and in the form that ``codec(task).pack`` takes; the array
+        is then the host's, and nobody writes in it. ``noise``:
         where randomness of the protection must come from. What it raises refuses the client in a
         simulation; a device then asks again with blank records, since it must answer what it has
         charged.

@@ -3,6 +3,7 @@
 Rounding to the nearest grid point would let a vector outgrow its clipping norm, by √d half steps
 in d dimensions. ``truncate`` rounds towards zero, which lets none: the sensitivity of a sum of such
 integers, to one vector more or less, is ``CLIP_STEPS`` in any number of dimensions.
+``clip_to_steps`` is both at once, in fewer passes.
 
 A model may have 10⁷ entries: vectors are gone through in blocks, in float64, and nothing of their
 size is made but the result.
@@ -10,12 +11,12 @@ size is made but the result.
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import blocks, require_finite, require_positive
+from murmur.common import blocks, extremes, require_finite, require_positive
 
 
 def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -36,27 +37,13 @@ def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> N
     Raises:
         ValueError: ``bound`` is out of range, or ``x`` holds NaN, infinities or no floats.
     """
-    require_positive("bound", bound)
     x = np.asarray(x)
-    if x.dtype.kind != "f":
-        raise ValueError(f"x of dtype {x.dtype}: must hold floats")
-    require_finite("x", x)
-    largest = _largest(x)
-    # In units of the largest entry, squares neither overflow nor vanish together.
-    length = _norm(x, largest)
+    scale = _clipping(x, bound)
     if out is None:
         out = np.empty(x.shape, x.dtype)
-    if float(largest) * length <= bound:
-        if out is not x:
-            out[...] = x
-        return out
-    factor = bound / length
-    shrink = float(np.finfo(x.dtype).eps)
-    while _scaled_length(x, largest, factor) > bound:
-        factor *= 1 - shrink
-        shrink *= 2
-    for given, scaled in zip(_blocks(x), _blocks(out), strict=True):
-        scaled[...] = given / largest * factor
+    if out is not x or scale is not None:
+        for clipped, part in zip(_blocks(out), _scaled(x, scale), strict=True):
+            clipped[...] = part
     return out
 
 
@@ -88,16 +75,43 @@ def project_simplex(x: ArrayLike) -> NDArray[np.float64]:
     return np.maximum(points - shift, 0)
 
 
+class _Scale(NamedTuple):
+    """What makes a vector short enough: its largest entry, and by what it is then multiplied."""
+
+    unit: np.float64
+    factor: float
+
+
+def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
+    """How ``x`` is scaled to L2 norm ``bound``; None where it is no longer than that.
+
+    Raises ValueError as ``clip_l2`` does.
+    """
+    require_positive("bound", bound)
+    if x.dtype.kind != "f":
+        raise ValueError(f"x of dtype {x.dtype}: must hold floats")
+    largest = _largest(x)
+    require_finite("x", np.array(largest))  # as it is not where any entry is not
+    # In units of the largest entry, squares neither overflow nor vanish together.
+    length = _norm_of(_blocks(x), largest)
+    if float(largest) * length <= bound:
+        return None
+    scale = _Scale(largest, bound / length)
+    shrink = float(np.finfo(x.dtype).eps)
+    while _scaled_length(x, scale) > bound:
+        scale = scale._replace(factor=scale.factor * (1 - shrink))
+        shrink *= 2
+    return scale
+
+
 def _largest(x: NDArray[Any]) -> np.float64:
-    return np.float64(max(x.max(initial=0), -x.min(initial=0)))
-
-
-def _norm(x: NDArray[Any], unit: float) -> float:
-    """The L2 norm of ``x`` in ``unit``; 0 for a unit of 0."""
-    return _norm_of(_blocks(x), unit)
+    """The largest absolute entry; NaN where there is one."""
+    least, greatest = extremes(x)
+    return np.float64(max(greatest, -least))
 
 
 def _norm_of(pieces: Iterable[NDArray[Any]], unit: float) -> float:
+    """The L2 norm of all ``pieces`` together in ``unit``; 0 for a unit of 0."""
     if unit == 0:
         return 0.0
     square = 0.0
@@ -107,16 +121,19 @@ def _norm_of(pieces: Iterable[NDArray[Any]], unit: float) -> float:
     return math.sqrt(square)
 
 
-def _scaled_length(x: NDArray[Any], unit: np.float64, factor: float) -> float:
-    """The L2 norm of ``x`` / ``unit`` · ``factor``, also where squares would overflow or vanish."""
-    largest = max(_largest(part) for part in _scaled(x, unit, factor))
-    return float(largest) * _norm_of(_scaled(x, unit, factor), largest)
+def _scaled_length(x: NDArray[Any], scale: _Scale) -> float:
+    """The L2 norm of ``x`` scaled, also where squares would overflow or vanish."""
+    largest = float(x.dtype.type(scale.factor))  # which is what becomes of the largest entry
+    return largest * _norm_of(_scaled(x, scale), largest)
 
 
-def _scaled(x: NDArray[Any], unit: np.float64, factor: float) -> Iterator[NDArray[Any]]:
-    """``x`` / ``unit`` · ``factor``, of its own dtype, in blocks."""
+def _scaled(x: NDArray[Any], scale: _Scale | None) -> Iterator[NDArray[Any]]:
+    """``x`` / unit · factor, of its own dtype, in blocks; ``x`` itself without a scale."""
     for part in _blocks(x):
-        yield (part / unit * factor).astype(x.dtype, copy=False)
+        if scale is not None:
+            part = part / scale.unit
+            part *= scale.factor
+        yield part.astype(x.dtype, copy=False)
 
 
 def _blocks(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -144,13 +161,32 @@ def truncate(
     """
     require_positive("clip", clip)
     x = np.asarray(x)
-    length = _norm(x, clip)
+    length = _norm_of(_blocks(x), clip)
     if not length <= 1 + 2.0**-40:
         raise ValueError(f"x of norm {length * clip:g}: must be clipped to clip={clip:g} first")
+    return _steps(x, None, clip, out)
+
+
+def clip_to_steps(
+    x: NDArray[Any], clip: float, out: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], bool]:
+    """``truncate`` of ``clip_l2``, and whether ``x`` was no longer than ``clip`` before.
+
+    Raises ValueError as ``clip_l2`` does. ``out``: as in ``truncate``.
+    """
+    x = np.asarray(x)
+    scale = _clipping(x, clip)
+    return _steps(x, scale, clip, out), scale is None
+
+
+def _steps(
+    x: NDArray[Any], scale: _Scale | None, clip: float, out: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """``x`` scaled, which is no longer than ``clip``, in steps of clip/2²⁰, towards zero."""
     if out is None:
         out = np.empty(x.shape, np.int64)
-    for given, steps in zip(_blocks(x), _blocks(out), strict=True):
-        unit = np.divide(given, clip, dtype=np.float64)
+    for part, steps in zip(_scaled(x, scale), _blocks(out), strict=True):
+        unit = np.divide(part, clip, dtype=np.float64)
         unit *= CLIP_STEPS * _SAFE
-        steps[...] = np.trunc(unit, out=unit)
+        steps[...] = unit  # which cuts what is behind the point
     return out

@@ -11,9 +11,8 @@ adaptive clipping", NeurIPS 2021:
     b̃ = ½ + (Σ (b_i − ½) + N(0, σ_b²)) / K;  C ← C · exp(−η_C (b̃ − γ))
 
 What leaves is Δ_i in steps of C/2²⁰, rounded towards zero, so that its norm is at most 2²⁰ steps
-exactly (``mechanisms.clipping.truncate``), and ±2²⁰ for b_i ∓ ½. The vector and the bit are one
-Gaussian release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noise multiplier of
-a round.
+exactly (``mechanisms.clipping``), and ±2²⁰ for b_i ∓ ½. The vector and the bit are one Gaussian
+release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noise multiplier of a round.
 """
 
 import math
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from murmur.common import blocks, is_finite, require_positive, require_probability
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
 
@@ -46,6 +45,7 @@ class Protection(ABC):
         weighted: whether clients count by their number of examples, rather than alike.
         adjacency: between which data sets it hides the difference.
         extra: entries of a release beyond the vector's own.
+        precision: of the vectors' numbers, on which what leaves depends.
         clip: the largest norm of a vector in this round.
         bound: the largest absolute entry of a release, in integers; None for real numbers.
         shared: whether the noise relies on other clients' in the same sum.
@@ -61,6 +61,7 @@ class Protection(ABC):
     claim: ClassVar[str] = ""
     difference: ClassVar[str] = ""
     extendable: ClassVar[bool] = True
+    precision: ClassVar[type[np.floating[Any]]] = np.float64
     extra: int = 0
     clip: float = math.inf
     bound: int | None = None
@@ -87,7 +88,7 @@ class Protection(ABC):
 
     @abstractmethod
     def release(
-        self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator
+        self, vector: NDArray[Any], clip: float | None, noise: NoiseGenerator
     ) -> NDArray[Any]:
         """What leaves the client of ``vector`` (d,): (d + extra,).
 
@@ -154,6 +155,7 @@ class Unprotected(Protection):
 
     name = "no protection"
     weighted = True
+    precision = np.float32  # as they travel
 
     def __init__(self, budget: Budget, cohorts: Cohorts) -> None:
         if budget.is_private:
@@ -168,8 +170,8 @@ class Unprotected(Protection):
         return NonPrivateEvent()
 
     def release(
-        self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator
-    ) -> NDArray[np.float64]:
+        self, vector: NDArray[Any], clip: float | None, noise: NoiseGenerator
+    ) -> NDArray[Any]:
         """The vector itself."""
         return vector
 
@@ -290,11 +292,11 @@ class Clipped(Protection):
         own = vector
         if not vector.flags.writeable or not is_finite(vector):
             own = np.nan_to_num(vector)
+        place = own.view(np.int64) if own.itemsize == 8 else None
+        steps, is_short = clip_to_steps(own, norm, out=place)
         if not self.clipping.adaptive:
-            return _in_place(clip_l2(own, norm, out=own), norm)
-        clipped = clip_l2(own, norm)
-        bit = CLIP_STEPS if np.array_equal(clipped, own) else -CLIP_STEPS
-        return np.append(_in_place(clipped, norm), bit)
+            return steps
+        return np.append(steps, CLIP_STEPS if is_short else -CLIP_STEPS)
 
     # Server ---------------------------------------------------------------------------------
 
@@ -353,10 +355,3 @@ def _in_its_memory(
     for block in blocks(len(values)):
         changed[block] = change(values[block])
     return changed
-
-
-def _in_place(clipped: NDArray[Any], norm: float) -> Integers:
-    """``truncate`` into the memory of ``clipped``, where its entries have 64 bits too."""
-    if clipped.itemsize != 8:
-        return truncate(clipped, norm)
-    return truncate(clipped, norm, out=clipped.view(np.int64))

@@ -125,3 +125,16 @@ def test_values_beyond_what_can_be_carried_end_at_the_bound():
     values = np.array([np.nan, np.inf, -np.inf, 9.0, -0.5])
     assert codec.pack(values).tolist() == [0.0, 8.0, -8.0, 8.0, -0.5]
     assert np.isnan(values[0]), "the caller's values stay as they were"
+
+
+@pytest.mark.parametrize("size", [5, 70_000])
+def test_single_precision_travels_as_it_is_and_double_precision_to_the_same_bits(size):
+    rng = np.random.default_rng(size)
+    after, before = rng.normal(scale=[[1.0], [1e-3]], size=(2, size)).astype(np.float32)
+    codec = WeightCodec(size)
+    single = after - before
+    packed = codec.pack(single)
+    assert packed is single
+    assert np.array_equal(packed, codec.pack(np.subtract(after, before, dtype=np.float64)))
+    single[-1] = np.nan
+    assert codec.pack(single)[-1] == 0 and np.isnan(single[-1])

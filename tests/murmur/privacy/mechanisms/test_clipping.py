@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from murmur.privacy.mechanisms import clip_l2, project_simplex
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps, truncate
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 
@@ -127,6 +127,22 @@ def test_integers_are_no_longer_than_the_clipping_norm(seed, size, clip, length)
     x = np.random.default_rng(seed).standard_normal(size)
     x *= clip * length / np.linalg.norm(x)
     assert exact_square(truncate(clip_l2(x, clip), clip)) <= CLIP_STEPS**2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 7, 200_000])
+@pytest.mark.parametrize("clip", [0.1, 1e6])
+def test_clipping_to_steps_is_clipping_and_then_truncating(dtype, size, clip):
+    x = np.random.default_rng(size).standard_normal(size).astype(dtype)
+    expected = truncate(clip_l2(x, clip), clip)
+    steps, is_short = clip_to_steps(x, clip)
+    assert np.array_equal(steps, expected)
+    assert is_short == np.array_equal(clip_l2(x, clip), x)
+    if dtype is np.float64:
+        same, _ = clip_to_steps(x, clip, out=x.view(np.int64))
+        assert np.array_equal(same, expected) and np.shares_memory(same, x) == (size > 0)
+    with pytest.raises(ValueError, match="x: holds NaN or infinities"):
+        clip_to_steps(np.append(expected, np.nan), clip)
 
 
 def test_one_coordinate_at_the_norm_stays_within_it():
