@@ -80,19 +80,18 @@ class LocalTraining:
             "steps": sgd.steps,
             "proximal_mu": proximal_mu,
         }
-        self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32]]] = {}
+        self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32] | None]] = {}
 
     def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
         """The parameters (d,) after training, the caller's own.
 
-        ``shares``: gives this client's part, from its task and data. What was trained ahead is used
-        once and dropped.
+        ``shares``: gives this client's part, from its task and data. What ``train_ahead`` has
+        got ready is used once and dropped.
         """
-        ahead = self._ahead.pop((task.round, task.client), None)
-        if ahead is not None:
-            share, model = ahead
-        else:
+        share, model = self._ahead.pop((task.round, task.client), (None, None))
+        if share is None:
             share = shares(task, data)
+        if model is None:
             self.trainer.load(share.start)
             model = self.trainer.train(
                 data.images,
@@ -121,8 +120,7 @@ class LocalTraining:
         parts = [shares(task, data) for task, data in asked]
         models = stack.train(data.images, data.labels, parts, **self.how)
         for (task, _), share, model in zip(asked, parts, models, strict=True):
-            if model is not None:
-                self._ahead[task.round, task.client] = share, model
+            self._ahead[task.round, task.client] = share, model
 
 
 class PrivateTraining:

@@ -170,9 +170,9 @@ class DiscreteGaussianSampler:
             return doubtful
         is_tail = self._is_tail[cell[doubtful]]
         tails = doubtful[is_tail]
-        beyond = self._tail.sample(tails.size, rng)
         start = self._start[cell[doubtful]]
-        value[tails] = start[is_tail] + beyond
+        if tails.size:  # as in one block of five
+            value[tails] = start[is_tail] + self._tail.sample(tails.size, rng)
         # x² − start² = offset·(offset + 2·start); the tail's linear part is in its proposal.
         offset = value[doubtful] - start
         other = offset + np.where(is_tail, 0, 2 * start)
