@@ -86,17 +86,11 @@ def require_number(name: str, value: object, least: float, most: float) -> None:
         raise ValueError(f"{name}={value}: must lie in [{least:g}, {most:g}]")
 
 
-def extremes(x: "NDArray[Any]") -> tuple[Any, Any]:
-    """The least and the greatest of 0 and all entries; NaN where there is one."""
-    import numpy as np
-
+def is_within(x: "NDArray[Any]", least: float, greatest: float) -> bool:
+    """Whether all entries lie in [``least``, ``greatest``], as NaN does not."""
     flat = x.reshape(-1)
-    least, greatest = 0, 0
-    for block in blocks(flat.size):
-        part = flat[block]
-        least = np.minimum(least, part.min())
-        greatest = np.maximum(greatest, part.max())
-    return least, greatest
+    parts = (flat[block] for block in blocks(flat.size))
+    return all(least <= part.min() and part.max() <= greatest for part in parts)
 
 
 @contextmanager

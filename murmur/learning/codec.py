@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, extremes, is_finite
+from murmur.common import blocks, is_finite, is_within
 
 Integers = NDArray[np.int64]
 
@@ -269,7 +269,7 @@ class WeightCodec(Codec):
 
         ``release`` itself where that is what it holds.
         """
-        if release.dtype == np.float32 and self._fit(release):
+        if release.dtype == np.float32 and is_within(release, -self.bound, self.bound):
             return release
         packed = np.empty(len(release), np.float32)
         for block in blocks(len(release)):
@@ -281,7 +281,7 @@ class WeightCodec(Codec):
     def check(self, packed: NDArray) -> None:
         """All values are finite and within the bound."""
         require_array(packed, np.float32, self.shape)
-        if not self._fit(packed):
+        if not is_within(packed, -self.bound, self.bound):
             if not is_finite(packed):
                 raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
@@ -299,9 +299,7 @@ class WeightCodec(Codec):
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
         require_array(total, np.int64, self.shape)
-        least, greatest = self.limits(weight)
-        found = extremes(total)
-        if not least <= found[0] <= found[1] <= greatest:
+        if not is_within(total, *self.limits(weight)):
             raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
         return total
 
@@ -326,11 +324,6 @@ class WeightCodec(Codec):
         np.ldexp(mean, -self.fraction_bits, out=mean)
         mean /= weight
         return mean
-
-    def _fit(self, values: NDArray) -> bool:
-        """Whether all of ``values`` are finite and within the bound."""
-        least, greatest = extremes(values)
-        return bool(-self.bound <= least and greatest <= self.bound)  # as no NaN is
 
 
 class Parts:
@@ -527,8 +520,7 @@ class GridCodec(Codec):
     def _within(self, values: NDArray, weight: int) -> None:
         """MalformedError unless a sum of ``weight`` can be ``values``."""
         least, greatest = self.limits(weight)
-        found = extremes(values)
-        if not least <= found[0] <= found[1] <= greatest:
+        if not is_within(values, least, greatest):
             raise MalformedError(
                 f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
             )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmur.common import BLOCK, experiment_rng, extremes, is_finite, seeded_torch
+from murmur.common import BLOCK, experiment_rng, is_finite, is_within, seeded_torch
 from murmur.stream_key import StreamKey
 
 
@@ -75,14 +75,16 @@ def test_a_stream_s_key_makes_the_generator_that_numpy_makes_of_it():
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_entry_that_is_not_finite_is_found_in_any_block(size, place):
     x = np.full(size, 1e300)  # whose squares overflow
-    assert is_finite(x) and extremes(x) == (0, 1e300)
+    assert is_finite(x) and is_within(x, 0, 1e300)
     for bad in (math.nan, math.inf, -math.inf):
         x[place] = bad
         assert not is_finite(x)
-        assert not all(map(math.isfinite, extremes(x)))
+        assert not is_within(x, -1e308, 1e308)
 
 
-def test_extremes_are_those_of_the_entries_and_zero():
-    assert extremes(np.arange(-3, BLOCK)) == (-3, BLOCK - 1)
-    assert extremes(np.array([5, 7], np.uint8)) == (0, 7)
-    assert extremes(np.zeros((2, 0))) == (0, 0)
+def test_what_is_within_bounds_may_reach_them():
+    x = np.arange(-3, BLOCK)
+    assert is_within(x, -3, BLOCK - 1)
+    assert not is_within(x, -2, BLOCK - 1)
+    assert not is_within(x, -3, BLOCK - 2)
+    assert is_within(np.zeros((2, 0)), 1, 0)

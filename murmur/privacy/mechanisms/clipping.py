@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import blocks, extremes, require_finite, require_positive
+from murmur.common import blocks, require_finite, require_positive
 
 
 def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -106,8 +106,7 @@ def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
 
 def _largest(x: NDArray[Any]) -> np.float64:
     """The largest absolute entry; NaN where there is one."""
-    least, greatest = extremes(x)
-    return np.float64(max(greatest, -least))
+    return np.float64(np.max([max(part.max(), -part.min()) for part in _blocks(x)], initial=0))
 
 
 def _norm_of(pieces: Iterable[NDArray[Any]], unit: float) -> float:

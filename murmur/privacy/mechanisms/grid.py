@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import extremes, require_finite, require_positive
+from murmur.common import is_within, require_finite, require_positive
 from murmur.privacy.noise import NoiseGenerator
 
 _LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact
@@ -259,8 +259,7 @@ def add_noise(
     k = np.asarray(k)
     if k.dtype.kind not in "iu":
         raise ValueError(f"k of dtype {k.dtype}: must hold integers")
-    least, greatest = extremes(k)
-    if not -_LARGEST_INPUT <= least <= greatest <= _LARGEST_INPUT:
+    if not is_within(k, -_LARGEST_INPUT, _LARGEST_INPUT):
         raise ValueError("k: must lie within ±2**60")
     if out is None:
         out = np.empty(k.shape, np.int64)
