@@ -3,7 +3,6 @@
 ``tests/deploy`` does the same with Flower's real processes, of which one run takes a minute.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -65,8 +64,8 @@ def files(tmp_path_factory):
 class Devices(InlineGrid):
     """Nodes with an owner each; ``off``: numbers of those that are switched off."""
 
-    def __init__(self, run_config, configs, pool, off):
-        super().__init__(client_app, run_config, len(configs), pool)
+    def __init__(self, run_config, configs, off):
+        super().__init__(client_app, run_config, len(configs))
         self._contexts = {
             FIRST_NODE + n: Context(
                 run_id=1, node_id=FIRST_NODE + n, node_config=c, state=RecordDict(), run_config={}
@@ -147,8 +146,7 @@ def run_devices(
     context = Context(
         run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
     )
-    with ThreadPoolExecutor(1) as pool:
-        server_app(network(run_config, configs, pool, off), context)
+    server_app(network(run_config, configs, off), context)
     return RunFolder(folder / name)
 
 
