@@ -3,7 +3,6 @@
 ``tests/deploy`` does the same with Flower's real processes, of which one run takes a minute.
 """
 
-
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
