@@ -5,7 +5,6 @@ of 2^b, so the modulus is applied once, when packing. Vectors are gone through i
 their size is made but the result.
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -134,17 +133,15 @@ def add_packed(total: Words, packed: bytes | NDArray[np.uint8], bits: int) -> No
 class _Layout:
     """How words of ``bits`` bits lie in big-endian longs of 64.
 
-    The pattern repeats after ``words`` of them, which fill ``longs``. So the same word of every
-    pattern is shifted by the same amount, and all of a block's are at once.
+    The pattern repeats after 64 words, which fill ``bits`` longs. So the same word of every pattern
+    is shifted by the same amount, and a block is a few operations on rows of patterns.
     """
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        self.words = 64 // math.gcd(bits, 64)
-        self.longs = self.words * bits // 64
         self._mask = np.uint64((1 << bits) - 1)
-        self._to_longs = _shifts(self.words, bits, 64)
-        self._to_words = _shifts(self.longs, 64, bits)
+        self._to_longs = _shifts(bits, 64)
+        self._to_words = _shifts(64, bits)
 
     def bytes_of(self, block: slice) -> slice:
         """Where the words of ``block`` lie; it begins with a pattern."""
@@ -154,11 +151,10 @@ class _Layout:
         """The bytes of a block of words."""
         if self.bits == 8 * words.itemsize:
             return words.astype(words.dtype.newbyteorder(">")).view(np.uint8)
-        padded = _padded(words, self.words)
-        columns = padded.T.astype(np.uint64, order="C")
-        columns &= self._mask
-        longs = _regrouped(columns, self._to_longs)
-        packed = longs.T.astype(">u8", order="C").reshape(-1).view(np.uint8)
+        rows = _padded(words, 64).astype(np.uint64)
+        rows &= self._mask
+        longs = _regrouped(rows, self._to_longs)
+        packed = longs.astype(">u8").reshape(-1).view(np.uint8)
         return packed[: packed_size(len(words), self.bits)]
 
     def unpack(self, packed: NDArray[np.uint8], length: int) -> Words:
@@ -166,11 +162,10 @@ class _Layout:
         kind = word(self.bits)
         if self.bits == 8 * kind.itemsize:
             return packed.view(kind.newbyteorder(">")).astype(kind)
-        padded = _padded(packed, 8 * self.longs)
-        longs = padded.view(">u8").T.astype(np.uint64, order="C")
-        columns = _regrouped(longs, self._to_words)
-        columns &= self._mask
-        return columns.T.astype(kind, order="C").reshape(-1)[:length]
+        longs = _padded(packed, 8 * self.bits).view(">u8").astype(np.uint64)
+        rows = _regrouped(longs, self._to_words)
+        rows &= self._mask
+        return rows.astype(kind).reshape(-1)[:length]
 
 
 def _padded(values: NDArray, width: int) -> NDArray:
@@ -182,31 +177,31 @@ def _padded(values: NDArray, width: int) -> NDArray:
     return values.reshape(-1, width)
 
 
-def _shifts(count: int, given: int, wanted: int) -> list[_Shift]:
-    """How ``count`` groups of ``given`` bits become groups of ``wanted`` bits: the same bits.
+def _shifts(given: int, wanted: int) -> list[_Shift]:
+    """How groups of ``given`` bits become groups of ``wanted`` bits: the same bits, of a pattern.
 
     A wanted group shares bits with a few given ones. For the first of these, then the second and so
     on: which group it is, and by how many bits it goes left and right, of each wanted group. Beyond
     the last it goes right by all of its bits, and nothing is left of it.
     """
-    place = np.arange(count * given // wanted)
+    place = np.arange(given)  # as many as ``wanted`` given ones make
     first = place * wanted // given
     found = []
     for which in range((wanted + given - 2) // given + 1):
         left = wanted * (place + 1) - given * (first + which + 1)
-        lefts, rights = (np.maximum(by, 0).astype(np.uint64)[:, None] for by in (left, -left))
-        found.append((np.minimum(first + which, count - 1), lefts, rights))
+        lefts, rights = (np.maximum(by, 0).astype(np.uint64) for by in (left, -left))
+        found.append((np.minimum(first + which, wanted - 1), lefts, rights))
     return found
 
 
 def _regrouped(rows: NDArray[np.uint64], shifts: list[_Shift]) -> NDArray[np.uint64]:
-    """Given groups (given, n) of n patterns as wanted ones (wanted, n).
+    """Rows of given groups (n, given), one for each pattern, as rows of wanted ones (n, wanted).
 
     Beyond all of their bits NumPy shifts numbers to 0.
     """
-    total = np.zeros((len(shifts[0][0]), rows.shape[1]), np.uint64)
+    total = np.zeros((len(rows), len(shifts[0][0])), np.uint64)
     for which, left, right in shifts:
-        part = rows[which]
+        part = rows.take(which, axis=1)
         part <<= left
         part >>= right
         total |= part
