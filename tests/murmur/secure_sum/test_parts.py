@@ -17,6 +17,7 @@ from murmur.secure_sum import (
     Phase,
     PinnedPeers,
     SecureClient,
+    SecureServer,
     SecureSumError,
     SecureSumSettings,
     SeenPeers,
@@ -27,7 +28,7 @@ from murmur.secure_sum import (
     read_peers,
     shares,
 )
-from murmur.secure_sum.identity import keys_digest
+from murmur.secure_sum.identity import Party, keys_digest, self_mask_key
 from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import restore
@@ -485,6 +486,36 @@ def test_two_clients_of_one_place_agree_on_a_key_once(tmp_path, monkeypatch):
             party.share(join(others, party.terms.neighbours_of(me)))
         assert len(computed) == times
     assert [party.boxes for party in together] == [party.boxes for party in alone]
+
+
+@pytest.mark.parametrize(("asked", "times"), [((b"a", b"a", b"a"), 3), ((b"a", b"a", b"b"), 5)])
+def test_clients_of_one_place_share_masks_only_where_they_were_told_the_same(
+    tmp_path, monkeypatch, asked, times
+):
+    joined(tmp_path, *range(3))
+    found = states(tmp_path, range(3))
+    parties = {client: found.load(client) for client in range(3)}
+    server = SecureServer(parties[0].terms)
+    keys = server.keys({c: party.advertise() for c, party in parties.items()})
+    boxes = server.shares({c: party.share(keys[c]) for c, party in parties.items()})
+    server.checked({c: party.check(boxes[c]) for c, party in parties.items()})
+    lists = server.lists()
+    computed = []
+    monkeypatch.setattr(
+        "murmur.secure_sum.client.agree", lambda *pair: computed.append(pair) or agree(*pair)
+    )
+    agreed = server.terms
+    sent = [
+        party.add_masks(np.zeros(agreed.length, np.int64), lists[c], asked[c])
+        for c, party in parties.items()
+    ]
+    assert len(computed) == times
+    total = sum(masks.unpack(each, agreed.length, agreed.bits) for each in sent)
+    for party in parties.values():
+        own = self_mask_key(party.seed, agreed, Party(party.me, party.advertised))
+        masks.add_mask(total, own, -1)
+    total &= (1 << agreed.bits) - 1
+    assert total.any() == (times > 3)  # the pairs' masks cancel, or not
 
 
 def test_the_names_of_all_sums_are_not_read_for_each_client(tmp_path, monkeypatch):
