@@ -544,6 +544,10 @@ class Host:
             release = train(task, blank, self.noise(task))
         packed = codec.pack(release)
         del release  # before what is made of it: a model may have 10⁷ parameters
+        # It is not summed yet: a client that used its memory again would change what it released.
+        if isinstance(packed.base, np.ndarray):
+            packed = packed.copy()
+        packed.flags.writeable = False
         collector.add(task.client, codec, packed, half.weight(task.client))
 
     def _reason(self, task: Task, error: Exception) -> str:

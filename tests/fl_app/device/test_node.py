@@ -75,6 +75,30 @@ def test_nothing_else_leaves_with_the_contribution(tmp_path):
     assert set(reply.array_records["contribution"]) == {"sum"}
 
 
+@pytest.mark.parametrize(("rows", "answered"), [(2, [0, 1, 2]), (1, [0])])
+def test_a_client_half_that_uses_its_memory_again_changes_nothing_that_it_has_released(
+    tmp_path, rows, answered
+):
+    node = make_node(tmp_path)
+    own = np.zeros(3, np.uint8)
+    if rows > 1:
+        own = np.zeros((rows, 3), np.uint8)[0]
+
+    def train(half, task, data, noise):
+        own[:] = task.client  # a label for each of three questions
+        return own
+
+    node.train = train
+    reply = node.answer(ask(node))
+    assert report(reply)["clients"] == answered
+    assert all("read-only" in reason for reason in report(reply)["reasons"])
+    released = reply.array_records["contribution"]["sum"].numpy()
+    if rows > 1:
+        assert (released[:, :3] == 1).all()
+    else:
+        assert released.tolist() == [0, 0, 0]
+
+
 def test_every_release_is_in_the_ledger_with_what_it_cost(tmp_path):
     node = make_node(tmp_path, "privacy.epsilon=6")
     node.answer(ask(node, indices=[1, 2]))
