@@ -152,7 +152,7 @@ def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterato
 
 
 class InlineGrid(Grid):
-    """Flower's Grid without a SuperLink: messages are answered as they are pushed.
+    """Flower's Grid without a SuperLink: nodes answer in this process, or in a worker of Ray.
 
     Node ids are 101, 102, ... A node whose answer raises replies with Flower's error message, as
     a ClientApp that raises does. Every node's context says that it is simulated, without which the
