@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -24,6 +25,18 @@ full = resident()
 del blocks
 print((full - resident()) // 2**10)
 """
+
+FAULTS = """
+import resource
+import murmur.learning
+import torch
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+torch.ones(2**24)
+print(faults() - before)
+"""
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # which has [the choice]
 
 
 def threads():
@@ -77,3 +90,13 @@ def test_a_heap_that_is_kept_grows_and_large_blocks_go_back():
 
     assert freed("return_large_blocks") >= 60
     assert freed("keep_heap") < 8
+
+
+@pytest.mark.skipif(
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="Linux's huge pages"
+)
+def test_large_tensors_lie_in_few_pages():
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 2**26 / 2**12 / 4  # a quarter of what pages of 4 KiB would be
