@@ -409,14 +409,19 @@ class Sum:
 
         Args:
             clients: who is in it.
-            total: integers of the codec's shape.
+            total: integers of the codec's shape. Where they come first and may be written, the sum
+                goes on in their memory.
             weight: of these clients together, at least 1 each.
 
         Raises:
             MalformedError: no honest node could have sent it; nothing is added then.
         """
         self._require_weight(weight, len(clients))
-        self.total += self.codec.check_total(total, weight)
+        checked = self.codec.check_total(total, weight)
+        if not self.clients and checked.flags.writeable:
+            self.total = checked
+        else:
+            self.total += checked
         self.alone = None
         self.weight += weight
         self.clients.extend(clients)
