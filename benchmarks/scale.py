@@ -246,9 +246,11 @@ def parameters(bench: Bench, protection: str) -> str:
     Beyond training is all that the node does for its answer (``Host.answer``) and the server to ask
     and to add up (``Phase.ask``, ``Phase.take``), less ``Trainer.train``, in the round that took
     the least; the model's update and evaluation are not a client's. It holds the kernel's time to
-    find memory, which in a virtual machine may be most of it.
+    find memory, which in a virtual machine may be most of it: what has been free there for two
+    seconds is its host's again. So clients train for one step, and a round is soon over.
     """
     words = [*PROTECTED[protection], "dataset=digits", "model=mlp", "keep_checkpoints=false"]
+    words += ["strategy.local.epochs=null", "strategy.local.steps=1"]
     words += [f"federation.num_clients={CLIENTS}", f"federation.num_rounds={ROUNDS}"]
     few, many = (
         bench.timed(f"{protection}-{width}", *words, f"model.hidden=[{width}]") for width in WIDTHS
