@@ -8,16 +8,17 @@ what the others leave open:
   a folder of its own that end with it, no other process in sight.
 * **Landlock**: files are read below the paths that are named, and written in one folder.
 * **seccomp**: no socket of any kind, nothing that reaches into another process or the kernel, and
-  no calls of another architecture or newer than this table. Without Landlock's scopes (ABI 6, Linux
+  no calls of another architecture or newer than that table. Without Landlock's scopes (ABI 6, Linux
   6.12) no signals are sent either.
 
 Besides: no capabilities, no new privileges, limits on memory, processor time, processes and file
 sizes, and the first to be ended where memory runs out. What the kernel lacks ``missing`` names.
 
-Sources: landlock(7), seccomp(2), user_namespaces(7); the numbers of calls are the kernel's
-(arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
+Sources: landlock(7), seccomp(2), user_namespaces(7); the numbers of calls are in
+``system_calls.ini``.
 """
 
+import configparser
 import ctypes
 import os
 import platform
@@ -282,128 +283,21 @@ _ARCHITECTURES = {"x86_64": (0xC000003E, 0, 317), "aarch64": (0xC00000B7, 1, 277
 _NEWEST = 462  # mseal, Linux 6.10: whatever comes after it is unknown here
 _X32 = 0x40000000
 
-_CALLS = {
-    # Sockets.
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "connect": (42, 203),
-    # Other processes.
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "pidfd_send_signal": (424, 424),
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "sched_setattr": (314, 274),
-    "sched_setaffinity": (203, 122),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    # Its own process group is how all of it is ended.
-    "setsid": (112, 157),
-    "setpgid": (109, 154),
-    # Memory and queues that others can see, or that no limit counts.
-    "shmget": (29, 194),
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    # Files by other ways than their paths, and what a file is beside its bytes.
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "fanotify_init": (300, 262),
-    "inotify_add_watch": (254, 27),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    # Mounts and namespaces.
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    # The kernel itself.
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "personality": (135, 92),
-    "modify_ldt": (154, None),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "syslog": (103, 116),
-    "settimeofday": (164, 170),
-    "adjtimex": (159, 171),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "vhangup": (153, 58),
-    "lookup_dcookie": (212, 18),
-}
-"""Calls that fail: their numbers on x86-64 and arm64."""
 
-_PRETENDED = {
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-}
-"""Calls that do nothing and say that they did: copying a file would fail else."""
+def _calls(kind: str) -> dict[str, tuple[int | None, ...]]:
+    """The calls of ``kind`` in ``system_calls.ini``, by name: numbers on x86-64 and on arm64."""
+    table = configparser.ConfigParser()
+    table.read_string(Path(__file__).with_name("system_calls.ini").read_text(encoding="utf-8"))
+    return {
+        name: tuple(int(number) if number != "-" else None for number in numbers.split())
+        for name, numbers in table[kind].items()
+    }
 
-_SIGNALS = {
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
+
+# Read here: a locked process might not.
+_CALLS = _calls("refused")
+_PRETENDED = _calls("pretended")
+_SIGNALS = _calls("signals")
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)  # its flags are in memory, which no filter sees; the C library does without
 _PRLIMIT = (302, 261)
