@@ -13,7 +13,7 @@ s the noise on a coordinate of a broadcast model.
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,84 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Along:
+    """The curves along T or along K, all else as configured.
+
+    Attributes:
+        label: what is chosen.
+        own: the user's choice.
+        choices: all that are looked at -> the T and the K that each means.
+        setting: the user's.
+        curves: name -> excess loss as a function of T and s; the first one decides.
+    """
+
+    label: str
+    own: int
+    choices: Mapping[int, tuple[int, int]]
+    setting: Setting
+    curves: dict[str, Curve]
+
+    def at(self, choice: int) -> list[float]:
+        """Every curve at ``choice``: loss above the optimum, in the order of ``curves``."""
+        rounds, scheduled = self.choices[choice]
+        sigma = self.setting.sigma(rounds, scheduled)
+        return [curve.value(rounds, sigma) for curve in self.curves.values()]
+
+    @property
+    def lowest(self) -> list[int]:
+        """For each curve, the choice at which it is lowest; the first of several."""
+        columns = zip(*map(self.at, self.choices), strict=True)
+        return [min(zip(column, self.choices, strict=True))[1] for column in columns]
+
+    @property
+    def best(self) -> int:
+        """The choice at which the deciding curve is lowest."""
+        return self.lowest[0]
+
+    def table(self) -> Table:
+        """The curves at about a dozen choices, with the best one and the user's own."""
+        table = Table(self.label, "noise s", *self.curves, "", title=f"Over {self.label}")
+        best = self.best
+        for choice in self._spread(best):
+            marks = " · ".join(["best"] * (choice == best) + ["yours"] * (choice == self.own))
+            sigma = self.setting.sigma(*self.choices[choice])
+            cells = [f"{value:.4g}" for value in self.at(choice)]
+            table.add_row(str(choice), f"{sigma:.3g}", *cells, marks)
+        return table
+
+    def _spread(self, best: int) -> list[int]:
+        """About a dozen choices from 1 on, evenly on a logarithmic scale.
+
+        The best one and the user's own are among them.
+        """
+        largest = max(self.choices)
+        even = {round(largest ** (i / (_ROWS - 1))) for i in range(_ROWS)}
+        return sorted({*even, best, self.own} & self.choices.keys())
+
+    def drawn(self, title: str) -> Any:
+        """The curves on a logarithmic axis, called ``title``, and a dashed line at the best one."""
+        import altair as alt
+
+        names = list(self.curves)
+        best = self.best
+        numbers = [
+            {"choice": choice, "loss": loss, "curve": name}
+            for choice in self.choices
+            for name, loss in zip(names, self.at(choice), strict=True)
+        ]
+        scale = alt.Scale(type="log", nice=False)
+        lines = alt.Chart(alt.Data(values=numbers)).mark_line()
+        lines = lines.encode(
+            x=alt.X("choice:Q", title=title),
+            y=alt.Y("loss:Q", title="loss above the optimum", scale=scale),
+            color=alt.Color("curve:N", title=None, sort=names, legend=alt.Legend(orient="bottom")),
+        )
+        mark = alt.Chart(alt.Data(values=[{"choice": best}]))
+        mark = mark.mark_rule(strokeDash=[4, 4], color="gray").encode(x="choice:Q")
+        return alt.layer(lines, mark).properties(title=f"best: {best}", width=360, height=260)
+
+
+@dataclass(frozen=True)
 class Advice:
     """What the tool found.
 
@@ -108,39 +186,18 @@ class Advice:
     max_rounds: int
 
     @property
-    def best_rounds(self) -> int:
-        """The T at which the deciding curve is lowest."""
-        return self.rounds_by_curve()[0]
+    def rounds(self) -> Along:
+        """The curves along T."""
+        noise = self.setting.noise
+        choices = {rounds: (rounds, noise.scheduled) for rounds in range(1, self.max_rounds + 1)}
+        return Along("rounds T", noise.rounds, choices, self.setting, self.curves)
 
     @property
-    def best_scheduled(self) -> int:
-        """The K at which the deciding curve is lowest, for the configured T."""
-        return self.scheduled_by_curve()[0]
-
-    def rounds_by_curve(self) -> list[int]:
-        """The T at which each curve is lowest."""
-        return self._lowest(range(1, self.max_rounds + 1), self.over_rounds)
-
-    def scheduled_by_curve(self) -> list[int]:
-        """The K at which each curve is lowest, for the configured T."""
-        return self._lowest(range(1, self.setting.noise.clients + 1), self.over_scheduled)
-
-    def over_rounds(self, rounds: int) -> list[float]:
-        """Every curve at T = ``rounds``: loss above the optimum, in the order of ``curves``."""
-        sigma = self.setting.sigma(rounds=rounds)
-        return [curve.value(rounds, sigma) for curve in self.curves.values()]
-
-    def over_scheduled(self, scheduled: int) -> list[float]:
-        """Every curve at K = ``scheduled``: loss above the optimum."""
-        sigma = self.setting.sigma(scheduled=scheduled)
-        rounds = self.setting.noise.rounds
-        return [curve.value(rounds, sigma) for curve in self.curves.values()]
-
-    def _lowest(self, choices: range, curves: Callable[[int], list[float]]) -> list[int]:
-        """For each curve, the one of ``choices`` at which it is lowest; the first of several."""
-        values = [curves(choice) for choice in choices]
-        columns = map(list, zip(*values, strict=True))
-        return [choices[column.index(min(column))] for column in columns]
+    def clients(self) -> Along:
+        """The curves along K, for the configured T."""
+        noise = self.setting.noise
+        choices = {clients: (noise.rounds, clients) for clients in range(1, noise.clients + 1)}
+        return Along("clients per round K", noise.scheduled, choices, self.setting, self.curves)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -219,16 +276,16 @@ def show(advice: Advice) -> None:
         if "measured" in advice.curves:
             instead = "The measured curve stands in: what the estimating run saw, not a bound."
         console.print(f"The paper's assumption fails: {advice.failure}. {instead}", soft_wrap=True)
-    console.print(_over_rounds(advice), _over_scheduled(advice))
+    console.print(advice.rounds.table(), advice.clients.table())
     edge = ""
-    if advice.best_rounds == advice.max_rounds:
+    if advice.rounds.best == advice.max_rounds:
         edge = " or more"
     console.print(
-        f"Best T: {advice.best_rounds}{edge} (federation.num_rounds). Best K at T={noise.rounds}: "
-        f"{advice.best_scheduled} (federation.clients_per_round).",
+        f"Best T: {advice.rounds.best}{edge} (federation.num_rounds). Best K at T={noise.rounds}: "
+        f"{advice.clients.best} (federation.clients_per_round).",
         soft_wrap=True,
     )
-    others = zip(advice.curves, advice.rounds_by_curve(), advice.scheduled_by_curve(), strict=True)
+    others = zip(advice.curves, advice.rounds.lowest, advice.clients.lowest, strict=True)
     for name, rounds, scheduled in list(others)[1:]:
         console.print(f"By the {name}: T={rounds}, K={scheduled}.", soft_wrap=True)
     console.print(MORE_CLIENTS, soft_wrap=True)
@@ -241,43 +298,11 @@ def draw(advice: Advice, path: Path) -> None:
     """
     import altair as alt
 
-    noise = advice.setting.noise
-    fixed = f"clients per round K, T={noise.rounds}"
-    rounds = range(1, advice.max_rounds + 1)
-    clients = range(1, noise.clients + 1)
-    left = _drawn(advice, rounds, advice.over_rounds, advice.best_rounds, "rounds T")
-    right = _drawn(advice, clients, advice.over_scheduled, advice.best_scheduled, fixed)
+    left = advice.rounds.drawn("rounds T")
+    right = advice.clients.drawn(f"clients per round K, T={advice.setting.noise.rounds}")
     path.parent.mkdir(parents=True, exist_ok=True)
     alt.hconcat(left, right).configure(background="white").save(str(path))
     print(f"picture: {path}")
-
-
-def _drawn(
-    advice: Advice, choices: range, curves: Callable[[int], list[float]], best: int, title: str
-) -> Any:
-    """The curves over ``choices`` on a logarithmic axis, and a dashed line at the best one.
-
-    ``choices``: T or K, along the horizontal axis. ``curves``: the value of every curve at one of
-    them: loss above the optimum. ``best``: of ``choices``, where the deciding curve is lowest.
-    ``title``: of the horizontal axis.
-    """
-    import altair as alt
-
-    names = list(advice.curves)
-    numbers = [
-        {"choice": choice, "loss": loss, "curve": name}
-        for choice in choices
-        for name, loss in zip(names, curves(choice), strict=True)
-    ]
-    lines = alt.Chart(alt.Data(values=numbers)).mark_line()
-    lines = lines.encode(
-        x=alt.X("choice:Q", title=title),
-        y=alt.Y("loss:Q", title="loss above the optimum", scale=alt.Scale(type="log", nice=False)),
-        color=alt.Color("curve:N", title=None, sort=names, legend=alt.Legend(orient="bottom")),
-    )
-    mark = alt.Chart(alt.Data(values=[{"choice": best}])).mark_rule(strokeDash=[4, 4], color="gray")
-    whole = alt.layer(lines, mark.encode(x="choice:Q"))
-    return whole.properties(title=f"best: {best}", width=360, height=260)
 
 
 def _advice(
@@ -378,52 +403,6 @@ def _constants(advice: Advice) -> Table:
         for words, value in found.items():
             table.add_row(words, f"{value:.4g}", advice.source["gap"])
     return table
-
-
-def _over_rounds(advice: Advice) -> Table:
-    """The curves at about a dozen T, with the best one and the user's own."""
-    own = advice.setting.noise.rounds
-    table = _table(advice, "rounds T")
-    for choice in _spread(advice.max_rounds, advice.best_rounds, own):
-        sigma = advice.setting.sigma(rounds=choice)
-        marks = _marks(choice, advice.best_rounds, own)
-        table.add_row(str(choice), f"{sigma:.3g}", *_cells(advice.over_rounds(choice)), marks)
-    return table
-
-
-def _over_scheduled(advice: Advice) -> Table:
-    """The curves at about a dozen K, with the best one and the user's own."""
-    noise = advice.setting.noise
-    table = _table(advice, "clients per round K")
-    for choice in _spread(noise.clients, advice.best_scheduled, noise.scheduled):
-        sigma = advice.setting.sigma(scheduled=choice)
-        marks = _marks(choice, advice.best_scheduled, noise.scheduled)
-        table.add_row(str(choice), f"{sigma:.3g}", *_cells(advice.over_scheduled(choice)), marks)
-    return table
-
-
-def _table(advice: Advice, label: str) -> Table:
-    """An empty table over ``label``, with a column for each curve."""
-    return Table(label, "noise s", *advice.curves, "", title=f"Over {label}")
-
-
-def _cells(values: Sequence[float]) -> list[str]:
-    """Values of the curves, to four digits."""
-    return [f"{value:.4g}" for value in values]
-
-
-def _marks(choice: int, best: int, own: int) -> str:
-    """Whether a row is the best one, the user's, or both, in words."""
-    return " · ".join(["best"] * (choice == best) + ["yours"] * (choice == own))
-
-
-def _spread(largest: int, *wanted: int) -> list[int]:
-    """About a dozen values from 1 to ``largest``, evenly on a logarithmic scale.
-
-    ``wanted``: values that are among them, where they are not larger.
-    """
-    even = {round(largest ** (i / (_ROWS - 1))) for i in range(_ROWS)}
-    return sorted({*even, *(w for w in wanted if w <= largest)})
 
 
 def _parser() -> argparse.ArgumentParser:

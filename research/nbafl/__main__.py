@@ -192,7 +192,7 @@ def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
 def _advised(figure: Figure, extra: list[str]) -> int:
     from fl_app.tools.advise_rounds import advise
 
-    return advise([f"experiment={figure.experiment}", *extra], estimate_rounds=10).best_rounds
+    return advise([f"experiment={figure.experiment}", *extra], estimate_rounds=10).rounds.best
 
 
 def _plot(

@@ -25,8 +25,8 @@ def test_it_prints_both_tables_and_the_optima_and_draws_them(capsys, tmp_path, m
     status, printed = run(capsys, tmp_path)
     assert status == 0
     advice = advise(SMALL)
-    assert f"Best T: {advice.best_rounds} " in printed.out
-    assert f"Best K at T=20: {advice.best_scheduled} " in printed.out
+    assert f"Best T: {advice.rounds.best} " in printed.out
+    assert f"Best K at T=20: {advice.clients.best} " in printed.out
     for words in ("Over rounds T", "Over clients per round K", "best", "yours", "m=143"):
         assert words in printed.out
     assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
@@ -49,12 +49,12 @@ def test_it_says_that_more_clients_on_the_same_data_do_not_help(capsys, tmp_path
 
 def test_optima_are_those_of_the_deciding_curve():
     advice = advise(SMALL)
-    over_rounds = [advice.over_rounds(rounds)[0] for rounds in range(1, advice.max_rounds + 1)]
-    assert over_rounds.index(min(over_rounds)) + 1 == advice.best_rounds
-    over_clients = [advice.over_scheduled(scheduled)[0] for scheduled in range(1, 11)]
-    assert over_clients.index(min(over_clients)) + 1 == advice.best_scheduled
-    assert 1 < advice.best_rounds < advice.max_rounds
-    assert 1 < advice.best_scheduled < 10
+    over_rounds = [advice.rounds.at(rounds)[0] for rounds in range(1, advice.max_rounds + 1)]
+    assert over_rounds.index(min(over_rounds)) + 1 == advice.rounds.best
+    over_clients = [advice.clients.at(scheduled)[0] for scheduled in range(1, 11)]
+    assert over_clients.index(min(over_clients)) + 1 == advice.clients.best
+    assert 1 < advice.rounds.best < advice.max_rounds
+    assert 1 < advice.clients.best < 10
 
 
 def test_noise_is_that_of_the_run_itself():
