@@ -10,12 +10,9 @@ from typing import Annotated
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clients.base import Client, ClientSetup, LocalData, Task
-from murmur.learning.codec import Codec
+from clients.base import Client, ClientSetup, Codec, Event, LocalData, NoiseGenerator, Task
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, NoisySum, Releases
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 
 
 class ClassMomentsClient(Client):

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Event, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
 from murmur.learning.clustering import assignments, clustering_model, target_distribution
-from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
 
 

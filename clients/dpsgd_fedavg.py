@@ -9,12 +9,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task
+from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task
 from clients.local_training import PrivateTraining
 from murmur.learning.codec import Codec, WeightCodec
 from murmur.papers.dpsgd import LocalDpSgd
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 
 
 class DpSgdClient(Client):

@@ -15,14 +15,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
 from murmur.learning.codec import Codec, Parts, WeightCodec
 from murmur.learning.training.stack import Share
 from murmur.papers.fedper import shared_size
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
 EVALUATE = "evaluate"

@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import ProtectedClient
 from murmur.learning.codec import Codec, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum
 from murmur.papers.gradient_rounds import flattened, gradient
 from murmur.privacy.accounting import Unit
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 from murmur.settings import Positive
 

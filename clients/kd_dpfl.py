@@ -19,14 +19,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import PrivateTraining
 from murmur.learning.codec import Codec, WeightCodec
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel, Teacher, TeacherTraining
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 
 
 class KdDpflClient(Client):

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Client, ClientSetup, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import WeightCodec
 from murmur.learning.training.stack import Share
 from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.privacy.noise import NoiseGenerator
 
 
 class LocalOnlyClient(Client):

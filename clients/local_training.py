@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import LocalData, Task
+from clients.base import LocalData, NoiseGenerator, Task
 from murmur.common import is_finite
 from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import Share
@@ -19,7 +19,6 @@ from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Count, Positive, settings
 
 Shares = Callable[[Task, LocalData], Share]

@@ -18,13 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.common import experiment_rng
-from murmur.learning.codec import Codec
 from murmur.learning.training.stack import Share
 from murmur.papers.privatekt import DisjointLabels, Labeller, LabelQuery, SharedLabels, way_of
-from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 

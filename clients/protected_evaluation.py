@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from murmur.learning.codec import Codec, GridCodec
 from murmur.papers.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.privacy.budget import THREATS
-from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import quantize_simplex
-from murmur.privacy.noise import NoiseGenerator
 
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 

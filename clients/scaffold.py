@@ -14,12 +14,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Event, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
 from murmur.learning.codec import Parts
 from murmur.learning.training.stack import Share
-from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
 
 

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, Client, ClientSetup, LocalData, Task
+from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, NoiseGenerator, Task
 from clients.local_training import LocalSgd
 from clients.privatekt import PublicLabels
-from murmur.learning.codec import Codec
 from murmur.papers.privatekt import Labeller, LabelQuery, Votes
-from murmur.privacy.events import Event
-from murmur.privacy.noise import NoiseGenerator
 
 
 class VotesClient(Client):

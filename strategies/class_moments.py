@@ -13,15 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import Head
 from murmur.papers import class_moments
-from murmur.privacy.accounting import Unit
-from murmur.privacy.events import Event
 from murmur.round.phase import Outcome, Question
-from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup, Unit
 from strategies.gradient_rounds import centre_question
 from strategies.parts import Foretold
 

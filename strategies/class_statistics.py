@@ -16,13 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.learning.public_labels import LabelSpreading
 from murmur.papers.class_statistics import StatisticsRelease, coordinates, posterior, unit
-from murmur.privacy.events import Event
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup
 
 
 class ClassStatistics(CohortStrategy):

@@ -20,9 +20,8 @@ from murmur.common import experiment_rng
 from murmur.learning import clustering
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
-from murmur.round.setup import ServerSetup
 from murmur.settings import Count
-from strategies.base import Parameters
+from strategies.base import Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 

@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import BitCodec, Integers
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.privacy.statement import Exposure
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
 from strategies.parts import OwnModels
 
 

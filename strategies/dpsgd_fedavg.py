@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.papers.dpsgd import LocalDpSgd, signal_to_noise
-from murmur.privacy.accounting import Adjacency
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from murmur.privacy.statement import Exposure
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Adjacency, CohortStrategy, Exposure, Parameters, ServerSetup
 from strategies.parts import RecordPaths
 
 

@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers, Parts, WeightCodec, vector_codec
-from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
-from murmur.privacy.statement import Exposure
 from murmur.round.server_step import Sgd
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import CohortStrategy, Event, Exposure, Parameters, ServerSetup
 
 
 class FedAvg(CohortStrategy):

@@ -18,8 +18,7 @@ from murmur.learning.codec import Parts
 from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
-from murmur.round.setup import ServerSetup
-from strategies.base import Parameters
+from strategies.base import Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 from strategies.parts import OwnModels
 

@@ -20,14 +20,10 @@ from murmur.learning.codec import Integers, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum, centre
 from murmur.papers.gradient_rounds import LEAST_SIGNAL, kept_share
-from murmur.privacy.accounting import Unit
-from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
-from murmur.round.phase import Outcome, Question
 from murmur.round.server_step import Momentum, Sgd
-from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
-from strategies.base import Parameters
+from strategies.base import Event, Outcome, Parameters, Question, ServerSetup, Unit
 from strategies.fedavg import FedAvg
 from strategies.parts import Foretold
 

@@ -31,15 +31,11 @@ from murmur.learning.training.dpsgd import DpSgd
 from murmur.papers.dpsgd import LocalDpSgd, Lots, signal_to_noise, train_privately
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
-from murmur.privacy.accounting import Adjacency
-from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import debiased, project_simplex
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Question
-from murmur.round.setup import ServerSetup
 from murmur.settings import Positive, settings
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Adjacency, CohortStrategy, Event, Exposure, Parameters, ServerSetup
 from strategies.parts import RecordPaths
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import CohortStrategy, Parameters, ServerSetup
 
 
 class LocalOnly(CohortStrategy):

@@ -26,9 +26,7 @@ from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
 from murmur.privacy.mechanisms import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.privacy.statement import Exposure
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
 
 
 class NbAFL(CohortStrategy):

@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.codec import Codec, Integers
 from murmur.learning.public_labels import cohort_for_plurality
 from murmur.papers.privatekt import DisjointLabels, LabelQuery, Learning, Student, way_of
 from murmur.privacy.events import ComposedEvent, Event
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
 
 class PrivateKT(CohortStrategy):

@@ -21,13 +21,11 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import Integers
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Protection
 from murmur.privacy.protection.central import NoisedRows, ServerNoise
 from murmur.round.server_step import Sgd
-from murmur.round.setup import ServerSetup
-from strategies.base import Parameters
+from strategies.base import Integers, Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 Rows = NDArray[np.float64]

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Parts
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
-from murmur.round.setup import ServerSetup
-from strategies.base import Parameters
+from strategies.base import Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 

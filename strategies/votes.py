@@ -11,12 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Codec, Integers
 from murmur.papers.privatekt import LabelQuery, Learning, Student
 from murmur.papers.privatekt import Votes as Answers
-from murmur.privacy.events import Event
-from murmur.round.setup import ServerSetup
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup
 from strategies.privatekt import require_images
 
 
