@@ -8,7 +8,8 @@ The host (``murmur.round.host``) drives each client through the same steps, in t
 3. ``privatize``: the mechanism turns that result into the release.
 
 First come what an audit and the host give to clients (``Canary``, ``ClientMemory``,
-``ClientSetup``), then ``Client`` itself.
+``ClientSetup``), then ``Client`` itself. What every algorithm's client names of other rooms
+(``Codec``, ``Event``, ``LocalData``, ...) it may import from here.
 """
 
 import math
@@ -255,6 +256,17 @@ class Client(ABC):
                 f"round={task.round}: client {task.client} is not in its cohort, and the budget is "
                 "shared out over the rounds in which it is (federation.schedule)"
             )
+
+    def array(
+        self, task: Task, name: str, kind: type[np.generic], shape: tuple[int, ...]
+    ) -> NDArray:
+        """What the task has as ``name``: finite, of this kind and shape; else TaskError."""
+        found = task.arrays.get(name)
+        if found is None or found.dtype != kind or found.shape != shape:
+            raise TaskError(f"{name}: the task must have it as {kind.__name__}{list(shape)}")
+        if not is_finite(found):
+            raise TaskError(f"{name}: holds NaN or infinite values")
+        return found
 
     def require_model(self, task: Task) -> NDArray[np.float32]:
         """The task's model, if it fits this client's own; TaskError otherwise.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
+from clients.base import Canary, Client, ClientSetup, LocalData, Task, vector_canary
 from murmur.learning.codec import Codec
 from murmur.learning.linear_model import require_linear
 from murmur.papers.class_statistics import StatisticsRelease, located, moments
@@ -86,13 +86,8 @@ class ClassStatisticsClient(Client):
 
     def _places(self, task: Task) -> NDArray[np.float32]:
         """The coordinates of the pool's images, as the server sends them."""
-        places = task.arrays.get("coordinates")
         shape = (len(self.setup.public), self.release.shape[0])
-        if places is None or places.dtype != np.float32 or places.shape != shape:
-            raise TaskError(f"coordinates: the task must have them as float32{list(shape)}")
-        if not np.all(np.isfinite(places)):
-            raise TaskError("coordinates: must be finite")
-        return places
+        return self.array(task, "coordinates", np.float32, shape)
 
     def most_canaries(self) -> int:  # noqa: D102
         return math.prod(self.release.shape)

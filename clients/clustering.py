@@ -82,10 +82,7 @@ class ClusteringClient(FedAvgClient):
         """Nothing: Adam is not for stacks."""
 
     def _frequencies(self, task: Task) -> NDArray[np.float64]:
-        values = task.arrays.get("frequencies")
-        shape = (self.trainer.num_classes,)
-        if values is None or values.dtype != np.float64 or values.shape != shape:
-            raise TaskError(f"frequencies: must be float64{list(shape)}")
-        if not (np.isfinite(values).all() and (values > 0).all()):
-            raise TaskError("frequencies: must be finite and above 0")
+        values = self.array(task, "frequencies", np.float64, (self.trainer.num_classes,))
+        if not (values > 0).all():
+            raise TaskError("frequencies: must be above 0")
         return values

@@ -6,7 +6,6 @@ loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice
 (``murmur.privacy.protection``).
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -86,12 +85,10 @@ class ProtectedClient(Client):
         """The clipping norm that the server states; TaskError where it has to and does not."""
         if "clip" not in self.protection.arrays():
             return None
-        clip = task.arrays.get("clip")
-        if clip is None or clip.dtype != np.float64 or clip.shape != (1,):
-            raise TaskError("clip: the task must state the clipping norm as float64[1]")
-        if not (clip[0] > 0 and math.isfinite(clip[0])):
-            raise TaskError(f"clip={clip[0]}: must be finite and above 0")
-        return float(clip[0])
+        clip = float(self.array(task, "clip", np.float64, (1,))[0])
+        if clip <= 0:
+            raise TaskError(f"clip={clip}: must be above 0")
+        return clip
 
 
 class FedAvgClient(ProtectedClient):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, Event, LocalData, Task, TaskError
+from clients.base import ClientSetup, Event, LocalData, Task
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
 from murmur.learning.codec import Parts
@@ -55,11 +55,7 @@ class ScaffoldClient(FedAvgClient):
 
         TaskError unless the task has c, finite, float32 (d,).
         """
-        control = task.arrays.get("control")
-        if control is None or control.dtype != np.float32 or control.shape != task.model.shape:
-            raise TaskError(f"control: must be float32[{self.trainer.num_parameters}]")
-        if not np.isfinite(control).all():
-            raise TaskError("control: holds NaN or infinite values")
+        self.array(task, "control", np.float32, (self.trainer.num_parameters,))
         return super().event(task)
 
     def share(self, task: Task, data: LocalData) -> Share:

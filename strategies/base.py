@@ -11,7 +11,8 @@ question, ``learn`` takes the outcome, and so on until there is no further quest
 second may depend on what the first has shown.
 
 The class reads in that order: what an algorithm says, Flower's own methods, what a run calls (its
-questions, cohorts, checkpoints), helpers.
+questions, cohorts, checkpoints), helpers. What every algorithm's strategy names of other rooms
+(``Codec``, ``Event``, ``Question``, ...) it may import from here.
 """
 
 from abc import ABC, abstractmethod
@@ -151,13 +152,14 @@ class CohortStrategy(Strategy, ABC):
 
     # What an algorithm says -----------------------------------------------------------------
 
-    @abstractmethod
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """Arrays and settings that the cohort needs in round ``number`` beside the model (d,).
 
-        Called once for each round, before ``codec``; ``number`` counts from 1 over all resumes.
-        Whatever it returns is sent to every client of the cohort, which reads it as hostile input.
+        None, unless an algorithm says more. Called once for each round, before ``codec``;
+        ``number`` counts from 1 over all resumes. Whatever it returns is sent to every client of
+        the cohort, which reads it as hostile input.
         """
+        return {}, {}
 
     @abstractmethod
     def codec(self) -> Codec:

@@ -97,10 +97,6 @@ class ClassMoments(CohortStrategy):
         """The model with its centre in place, which clients subtract from their features."""
         return super().training(number, self.head.with_centre(model, self.middle))
 
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model, which holds the centre, is all that a client needs."""
-        return {}, {}
-
     def codec(self) -> Codec:
         """Of the moments."""
         return self.releases.moments.codec

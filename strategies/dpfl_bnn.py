@@ -20,7 +20,6 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from murmur.learning.codec import BitCodec, Integers
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
@@ -103,10 +102,6 @@ class DPFLBNN(CohortStrategy):
         return {"gamma": gamma, "lead at most": gamma * self.setup.cohort_size / deviation}
 
     # The round ------------------------------------------------------------------------------
-
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The mean is all that a client needs."""
-        return {}, {}
 
     def codec(self) -> BitCodec:
         """One bit for each uploaded coordinate; all clients upload the same ones."""

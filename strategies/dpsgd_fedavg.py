@@ -7,7 +7,6 @@ nulled, which costs what one record less does.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.papers.dpsgd import LocalDpSgd, signal_to_noise
@@ -46,10 +45,6 @@ class DpSgdFedAvg(CohortStrategy):
         self.unit = setup.budget.record_unit
         self.schedule = local.schedule(setup.budget.releases, self.unit)
         self.paths = RecordPaths(self._path, setup.budget.delta)
-
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model is all that a client needs."""
-        return {}, {}
 
     def codec(self) -> WeightCodec:
         """All parameters (d,)."""

@@ -225,10 +225,6 @@ class KdDpfl(CohortStrategy):
         rng = experiment_rng(self.setup.seed, "cohort", number)
         return np.sort(members[rng.choice(len(members), size, replace=False)]) if size else members
 
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model is all that a client needs."""
-        return {}, {}
-
     def codec(self) -> WeightCodec:
         """All parameters (d,)."""
         return WeightCodec(self.trainer.num_parameters)

@@ -36,10 +36,6 @@ class LocalOnly(CohortStrategy):
         super().__init__(setup)
         self.accuracy: float | None = None  # of the last round that counted
 
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model is where clients start in the first round."""
-        return {}, {}
-
     def codec(self) -> WeightCodec:
         """One number from each client: its own model's accuracy."""
         return WeightCodec(1, bound=1.0)

@@ -132,10 +132,6 @@ class NbAFL(CohortStrategy):
 
     # The round ------------------------------------------------------------------------------
 
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model is all that a client needs."""
-        return {}, {}
-
     def codec(self) -> GridCodec:
         """All parameters (d,) on the clients' grid."""
         return GridCodec(self.trainer.num_parameters, self.noise.grid)
