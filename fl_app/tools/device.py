@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from flwr.supercore.retry import RetryInvoker
     from flwr.supernode.nodestate import NodeState
 
+    from fl_app.device.resident import Resident
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 # What OpenSSL says of a peer that has gone; a certificate that is refused is another matter.
 BROKEN_OFF = "eof"
@@ -58,8 +60,6 @@ WHY = "without it every account of this machine could take the device's messages
 
 def main(argv: list[str]) -> int:
     """Answer a SuperNode's messages until this process is interrupted.
-
-    What files it writes only its owner can read.
 
     Args:
         argv: the words after ``murmur device``: the owner's own, which no server can change.
@@ -89,27 +89,62 @@ def main(argv: list[str]) -> int:
         help="refuse runs of any other bundle; may be given again (default: any; none is run)",
     )
     arguments = parser.parse_args(argv)
+
+    def resident() -> Resident:
+        from fl_app.device.resident import Device
+
+        return Device(pairs_in(arguments.node_config), arguments.bundle_sha256)
+
+    return serve(parser.prog, arguments, resident)
+
+
+def serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], Resident]) -> int:
+    """Answer a SuperNode's messages until this process is interrupted; the exit status.
+
+    What files it writes only its owner can read.
+
+    Args:
+        tool: that speaks on standard error.
+        arguments: those of ``add_runtime``.
+        resident: makes what answers; an error of its says what its owner must change.
+    """
+    from fl_app.device.node_settings import DeviceError
+
     os.umask(0o077)
     try:
-        from flwr.common.config import parse_config_args
-
-        owner = parse_config_args([arguments.node_config])
-        secret = secret_in(arguments.superexec_auth_secret_file)
+        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
+        if not secret:
+            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
         from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-    except (ImportError, OSError, ValueError) as error:
-        print(f"murmur device: {error}", file=sys.stderr)
-        return 2
-    from fl_app.device.resident import Device
 
+        answering = resident()
+    except (ImportError, OSError, ValueError, DeviceError) as error:
+        print(f"{tool}: {error}", file=sys.stderr)
+        return 2
     try:
-        runtime = Runtime(arguments.runtime_api_address, secret)
-        Device(owner, arguments.bundle_sha256).serve(runtime)
+        answering.serve(Runtime(arguments.runtime_api_address, secret))
     except RuntimeApiError as error:
-        print(f"murmur device: {error}", file=sys.stderr)
+        print(f"{tool}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0
+        pass
     return 0
+
+
+def pairs_in(text: str) -> dict[str, Any]:
+    """What ``--node-config`` says, as Flower reads it; ValueError where it cannot."""
+    from click import ClickException
+    from flwr.common.config import parse_config_args
+
+    if not text:
+        return {}
+    try:
+        pairs = dict(parse_config_args([text]))
+    except ClickException as error:
+        raise ValueError(f"--node-config={text}: {' '.join(error.message.split())}") from error
+    if not pairs:
+        raise ValueError(f"--node-config={text}: must be pairs such as 'partition-id=0'")
+    return pairs
 
 
 def add_runtime(parser: argparse.ArgumentParser) -> None:
@@ -128,14 +163,6 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="the SuperNode's --port on this machine (default: %(default)s)",
     )
-
-
-def secret_in(path: Path) -> bytes:
-    """What ``path`` holds; OSError or ValueError where it cannot be read or is empty."""
-    secret = path.expanduser().read_bytes()
-    if not secret:
-        raise ValueError(f"{path}: is empty")
-    return secret
 
 
 def loopback(text: str) -> str:

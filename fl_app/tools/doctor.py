@@ -260,16 +260,14 @@ def _node_config(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: Flower or the device would refuse it.
     """
-    from click import ClickException
-    from flwr.common.config import parse_config_args
-
     from fl_app.device.node_settings import DeviceError, OwnerSettings
+    from fl_app.tools.device import pairs_in
 
     try:
-        config = dict(parse_config_args([text] if text else None))
+        config = pairs_in(text)
         OwnerSettings.of(config)
-    except ClickException as error:
-        raise ConfigError(f"--node-config={text}: {' '.join(error.message.split())}") from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     except DeviceError as error:
         raise ConfigError(f"--node-config={text}: {error}") from error
     return config

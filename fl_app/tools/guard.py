@@ -9,12 +9,13 @@ What answers is ``fl_app.device.guard.Guard``.
 """
 
 import argparse
-import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fl_app.tools.device import add_runtime, secret_in
+from fl_app.tools.device import add_runtime, pairs_in, serve
+
+if TYPE_CHECKING:
+    from fl_app.device.resident import Resident
 
 
 def main(argv: list[str]) -> int:
@@ -49,42 +50,13 @@ def main(argv: list[str]) -> int:
     )
     add_runtime(parser)
     arguments = parser.parse_args(argv)
-    os.umask(0o077)
-    try:
-        config = _pairs(arguments.node_config)
-        secret = secret_in(arguments.superexec_auth_secret_file)
-        from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+
+    def resident() -> "Resident":
         from fl_app.device.guard import Guard
-        from fl_app.device.node_settings import DeviceError
-    except (ImportError, OSError, ValueError) as error:
-        print(f"murmur guard: {error}", file=sys.stderr)
-        return 2
-    try:
-        guard = Guard(arguments.device.expanduser().absolute(), config)
-        print(f"murmur guard: {guard.summary()}", flush=True)
-        guard.serve(Runtime(arguments.runtime_api_address, secret))
-    except DeviceError as error:
-        print(f"murmur guard: {error}", file=sys.stderr)
-        return 2
-    except RuntimeApiError as error:
-        print(f"murmur guard: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 0
-    return 0
 
+        folder = arguments.device.expanduser().absolute()
+        guard = Guard(folder, pairs_in(arguments.node_config))
+        print(f"{parser.prog}: {guard.summary()}", flush=True)
+        return guard
 
-def _pairs(text: str) -> dict[str, Any]:
-    """The option's pairs, as Flower reads them; ValueError where it cannot."""
-    from click import ClickException
-    from flwr.common.config import parse_config_args
-
-    if not text:
-        return {}
-    try:
-        pairs = dict(parse_config_args([text]))
-    except ClickException as error:
-        raise ValueError(f"--node-config={text}: {' '.join(error.message.split())}") from error
-    if not pairs:
-        raise ValueError(f"--node-config={text}: must be pairs such as 'partition-id=0'")
-    return pairs
+    return serve(parser.prog, arguments, resident)
