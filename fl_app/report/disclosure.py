@@ -10,13 +10,12 @@ here are the values that they are filled with.
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fl_app import DISTRIBUTION
+from fl_app.report import template
 from fl_app.report.reading import Run
 from murmur.privacy import statement as wording
 from murmur.privacy.accounting import Adjacency, Threat
@@ -105,16 +104,8 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
         more: further values that the template names.
     """
     main = statement.guarantees[0]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("assets")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"figures": _figures, "measured": _measured, "number": _number}
-    environment.filters["odds"] = _odds
-    environment.globals |= {"against": wording.against, "trust": _trust, "infinity": math.inf}
+    known = {"figures": _figures, "measured": _measured, "number": _number, "odds": _odds}
+    known |= {"against": wording.against, "trust": _trust}
     rounds = f"{run.last_round} round" + "s" * (run.last_round != 1)
     versions = run.provenance.get("versions", {})
     commit = run.provenance.get("commit") or ""
@@ -126,7 +117,8 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
     utility = "Not measured."
     if (accuracy := (run.metrics or {}).get("accuracy")) is not None:
         utility = f"Accuracy {accuracy:.3f} on the test set."
-    return environment.get_template(name).render(
+    text: str = template(name, known).render(
+        infinity=math.inf,
         run=run,
         s=statement,
         main=main,
@@ -144,6 +136,7 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
         version=f"{versions.get(DISTRIBUTION, 'of unknown version')}, {commit}",
         **more,
     )
+    return text
 
 
 def _figures(g: Guarantee) -> str:

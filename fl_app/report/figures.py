@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import altair as alt
@@ -24,13 +23,13 @@ import numpy as np
 import pandas
 
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.report import ASSETS
 from fl_app.report.reading import Held
 from fl_app.report.settings import Grouping, Setting, as_number
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import short_name, show_epsilon
 from murmur.privacy.audit import CanaryAudit
 
-ASSETS = Path(__file__).with_name("assets")
 CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))
 STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): light-dark\((#\w+),", STYLE))  # colours on white paper

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import vl_convert
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import fl_app
 from fl_app.config.overrides import flat_texts
-from fl_app.report import figures, reading, settings, tables
+from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.additive import additive_figure
 from murmur.common import replace_file
 
@@ -61,16 +60,9 @@ def page(
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
     additive = _additive(grouping)
-    script = (figures.ASSETS / "page.js").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=FileSystemLoader(figures.ASSETS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(show=figures.show, words=_words, measured_text=figures.measured_text)
-    return environment.get_template("page.html").render(
+    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    known = {"show": figures.show, "words": _words, "measured_text": figures.measured_text}
+    text: str = template("page.html", known, autoescape=True).render(
         source=source,
         title=source.title,
         made=now.strftime("%Y-%m-%d %H:%M"),
@@ -94,6 +86,7 @@ def page(
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
     )
+    return text
 
 
 @cache

@@ -5,14 +5,13 @@ implementations found (``published.yaml``) beside what the runs did, where their
 ``as_csv``, ``as_latex`` and ``as_markdown`` write them for other programs.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas
 import yaml
 
 from fl_app.config.overrides import flat_texts
@@ -151,13 +150,9 @@ def as_csv(records: Sequence[Record]) -> str:
 
     A text that a spreadsheet would compute is made plain (``murmur.common.csv_cell``).
     """
-    names = list(dict.fromkeys(name for record in records for name in record))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writerow({name: csv_cell(name) for name in names})
-    for record in records:
-        writer.writerow({name: csv_cell(value) for name, value in record.items()})
-    return text.getvalue()
+    frame = pandas.DataFrame(list(records), dtype=object)
+    plain = frame.map(csv_cell).rename(columns=csv_cell)  # type: ignore[call-overload]
+    return str(plain.to_csv(index=False, lineterminator="\n"))
 
 
 def as_latex(records: Sequence[Record]) -> str:
