@@ -5,6 +5,7 @@ and devices (``fl_app.device.health``) each write one.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, write_to_textfile
@@ -15,6 +16,7 @@ from prometheus_client.registry import Collector
 NAME = "metrics.prom"
 
 
+@dataclass(eq=False)
 class Figures(Collector):
     """Values that Prometheus reads.
 
@@ -25,12 +27,9 @@ class Figures(Collector):
         label: name and value of the label that all of them carry: whose they are.
     """
 
-    def __init__(
-        self, meanings: Mapping[str, str], values: Mapping[str, float], label: tuple[str, str]
-    ) -> None:
-        self.meanings = meanings
-        self.values = values
-        self.label = label
+    meanings: Mapping[str, str]
+    values: Mapping[str, float]
+    label: tuple[str, str]
 
     def collect(self) -> Iterator[Metric]:
         """One family for each value."""

@@ -9,7 +9,7 @@ must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data t
 refused, and the server learns only that something was refused.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def _featured(
     return replace(people, dataset=dataset, public=public, fitted=fitted)
 
 
+@dataclass
 class OwnData:
     """The data of a device's clients, each opened when it is first needed and then kept.
 
@@ -98,20 +99,12 @@ class OwnData:
         fitted: the components with which it does; None where ``features`` is.
     """
 
-    def __init__(
-        self,
-        owner: OwnerSettings,
-        terms: DeviceTerms,
-        cache: Path,
-        features: Features | Ready | None = None,
-        fitted: Components | Known | None = None,
-    ) -> None:
-        self.owner = owner
-        self.terms = terms
-        self.cache = cache
-        self.features = features
-        self.fitted = fitted
-        self._opened: dict[int, LocalData] = {}
+    owner: OwnerSettings
+    terms: DeviceTerms
+    cache: Path
+    features: Features | Ready | None = None
+    fitted: Components | Known | None = None
+    _opened: dict[int, LocalData] = field(default_factory=dict)
 
     def of(self, client: int) -> LocalData:
         """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).

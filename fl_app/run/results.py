@@ -265,11 +265,6 @@ class RunFolder:
         plain: dict[str, Any] = json.loads((self.path / "privacy.json").read_text())
         return plain
 
-    def guarantees(self) -> list[dict[str, Any]]:
-        """The guarantees of the saved statement, one for each adversary, the budget's first."""
-        found: list[dict[str, Any]] = self.statement()["guarantees"]
-        return found
-
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         """``metrics.json``; written last, so that its presence says «finished»."""
         self._write("metrics.json", json.dumps(metrics, indent=2, allow_nan=False).encode())
@@ -314,10 +309,7 @@ def config_text(config: DictConfig) -> str:
 
 def read_rows(path: Path, after: int = 0) -> list[dict[str, Any]]:
     """The rows of a ``rounds.jsonl`` that may be growing, as ``RunFolder.rows`` gives them."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines[after:] if line.endswith("\n")]
+    return [json.loads(line) for line in _lines(path)[after:]]
 
 
 def note_start(folder: Path) -> None:

@@ -33,6 +33,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,6 +291,7 @@ def patient(invoker: RetryInvoker) -> RetryInvoker:
     return invoker
 
 
+@dataclass
 class OneByOne:
     """Flower's two steps, receive a message and send its answer, of which the second waits for it.
 
@@ -301,17 +303,11 @@ class OneByOne:
         store: Flower's too, which takes in an answer of the SuperNode's own.
     """
 
-    def __init__(
-        self,
-        pull: Callable[..., int | None],
-        push: Callable[..., None],
-        store: Callable[..., None],
-    ) -> None:
-        self._pull = pull
-        self._push = push
-        self._store = store
-        self._asked = ""
-        self._answered = -math.inf
+    _pull: Callable[..., int | None]
+    _push: Callable[..., None]
+    _store: Callable[..., None]
+    _asked: str = ""
+    _answered: float = -math.inf
 
     def pull(self, **step: Any) -> int | None:
         """Receive a message, and note which; answer it with an error if it cannot be handled.

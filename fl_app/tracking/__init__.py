@@ -14,6 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,14 +86,8 @@ class TensorBoard:
     """
 
     def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError(
-                "tracking=tensorboard: the package `tensorboard` is not installed; install it, "
-                "or choose tracking=none"
-            ) from error
-        self._open = SummaryWriter
+        module = _imported("torch.utils.tensorboard", "tensorboard", "it", "none")
+        self._open = module.SummaryWriter
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
         """Write the events anew from ``rows``: event files cannot be cut back after a crash."""
@@ -127,14 +122,8 @@ class MLflow:
 
     def __init__(self, uri: str | None = None, experiment: str = "murmur") -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        try:
-            from mlflow.tracking import MlflowClient
-        except ImportError as error:
-            raise ConfigError(
-                "tracking=mlflow: the package `mlflow` is not installed; install "
-                "`murmur-fl[mlflow]`, or choose tracking=tensorboard"
-            ) from error
-        self._connect = MlflowClient
+        module = _imported("mlflow.tracking", "mlflow", "`murmur-fl[mlflow]`", "tensorboard")
+        self._connect = module.MlflowClient
         self.uri = uri
         self.experiment = experiment
 
@@ -190,14 +179,7 @@ class WandB:
     def __init__(self, mode: str = "offline", project: str = "murmur") -> None:
         if mode not in ("offline", "online"):
             raise ValueError(f"mode={mode}: must be offline or online")
-        try:
-            import wandb
-        except ImportError as error:
-            raise ConfigError(
-                "tracking=wandb: the package `wandb` is not installed; install "
-                "`murmur-fl[wandb]`, or choose tracking=tensorboard"
-            ) from error
-        self._wandb = wandb
+        self._wandb = _imported("wandb", "wandb", "`murmur-fl[wandb]`", "tensorboard")
         self.mode = mode
         self.project = project
 
@@ -232,6 +214,17 @@ class WandB:
         """The final figures, as the run's summary."""
         self._run.summary.update({f"final/{k}": v for k, v in scalars(metrics).items()})
         self._run.finish()
+
+
+def _imported(module: str, name: str, what: str, other: str) -> Any:
+    """The ``module`` of tracking=``name``; ConfigError: install ``what``, or choose ``other``."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"tracking={name}: the package `{name}` is not installed; install {what}, or choose "
+            f"tracking={other}"
+        ) from error
 
 
 def scalars(row: Row) -> dict[str, float]:

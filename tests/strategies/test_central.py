@@ -210,6 +210,6 @@ def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
     assert len(rows) == 6
     assert min(row["answered"] for row in rows) == 0
     assert max(row["answered"] for row in rows) > 0
-    central = run.guarantees()[0]
+    central = run.statement()["guarantees"][0]
     assert central["threat"] == "central"
     assert 7.0 < central["assumed_total"] <= 8.0 < central["proven_total"]

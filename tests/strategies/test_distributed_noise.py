@@ -27,7 +27,7 @@ def test_masked_updates_with_shared_noise_keep_the_budget(tmp_path, name):
     first, *rows = run.rows()
     assert [row["counted"] for row in rows] == [True, True]
     assert rows[-1]["loss"] != first["loss"]
-    summed = run.guarantees()[0]
+    summed = run.statement()["guarantees"][0]
     assert summed["threat"] == "secure_aggregation"
     # All six answered, five of them honest; the noise is calibrated to four.
     assert 2.5 < summed["assumed_total"] < 4

@@ -170,7 +170,7 @@ def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
     assert evaluated == [2, 3]
     assert rows[-1]["clients_evaluated"] == 6
     assert 0 <= rows[-1]["accuracy_server_signs"] <= 1
-    threats = {g["threat"]: g for g in result.guarantees()}
+    threats = {g["threat"]: g for g in result.statement()["guarantees"]}
     assert set(threats) == {"local", "secure_aggregation"}
     local, summed = threats["local"], threats["secure_aggregation"]
     assert summed["assumed_total"] < summed["proven_total"] == local["proven_total"]
@@ -182,7 +182,7 @@ def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
 def test_reports_are_neither_charged_nor_counted_as_participation(tmp_path):
     often = run(tmp_path / "often", "strategy.evaluate_every=1")
     once = run(tmp_path / "once")
-    assert often.guarantees() == once.guarantees()
+    assert often.statement()["guarantees"] == once.statement()["guarantees"]
     assert often.rows()[-1]["accuracy"] == once.rows()[-1]["accuracy"]
     for row in ("bytes_up", "bytes_down", "epsilon_proven"):
         assert [r[row] for r in often.rows()] == [r[row] for r in once.rows()]

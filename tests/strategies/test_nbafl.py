@@ -280,7 +280,7 @@ def test_dpsgd_runs_end_to_end_within_its_budget(tmp_path):
         "privacy.epsilon=6",
         "strategy.proximal_mu=0.1",
     )
-    assert all(5.5 < g["proven_total"] <= 6 for g in run.guarantees())
+    assert all(5.5 < g["proven_total"] <= 6 for g in run.statement()["guarantees"])
     assert run.metrics()["failed"] == 0
 
 
@@ -288,4 +288,4 @@ def test_secure_sums_carry_the_uploads(tmp_path):
     plain = run_inline(tmp_path / "plain", *RUN)
     masked = run_inline(tmp_path / "masked", *RUN, "privacy.secure_aggregation=on")
     assert masked.metrics()["accuracy"] == plain.metrics()["accuracy"]
-    assert [g["threat"] for g in masked.guarantees()][-1] == "secure_aggregation"
+    assert [g["threat"] for g in masked.statement()["guarantees"]][-1] == "secure_aggregation"

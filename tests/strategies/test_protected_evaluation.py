@@ -336,7 +336,7 @@ def test_counts_are_summed_securely_with_shared_noise(tmp_path, mode):
     assert row["evaluation_clients"] == 12
     assert abs(row["protected_accuracy"] - row["clean_accuracy"]) < 0.05
     assert row["protected_accuracy_error"] < 0.02  # twelve clients' own noise makes it 0.04
-    summed, local = run.guarantees()
+    summed, local = run.statement()["guarantees"]
     assert summed["threat"] == "secure_aggregation"
     assert 1.0 < row["evaluation_epsilon"] < 2 * 1.0  # twice, 11 of at least 9 are honest
     assert row["evaluation_epsilon"] < summed["assumed_total"] < 4 + 2 * 1.0
@@ -358,7 +358,10 @@ def test_an_interrupted_evaluation_goes_on_with_the_sum_that_was_masked(tmp_path
     resumed = run_inline(folder, *SUMS, *COUNTS)
     scores = [[row["protected_accuracy"] for row in run.rows()[1:]] for run in (whole, resumed)]
     assert scores[0] == scores[1]
-    assert resumed.guarantees()[0]["assumed_total"] == whole.guarantees()[0]["assumed_total"]
+    assert (
+        resumed.statement()["guarantees"][0]["assumed_total"]
+        == whole.statement()["guarantees"][0]["assumed_total"]
+    )
 
 
 def test_an_evaluation_among_fewer_than_share_the_noise_is_refused():

@@ -128,6 +128,6 @@ def test_a_budget_is_kept_and_stated(tmp_path, threat):
     words = ["strategy=robust", f"protection={protection}", "privacy=local"]
     words += [f"privacy.threat={threat}", "privacy.epsilon=20"]
     done = run_inline(tmp_path, *words, small=SMALL)
-    stated = next(each for each in done.guarantees() if each["threat"] == threat)
+    stated = next(each for each in done.statement()["guarantees"] if each["threat"] == threat)
     assert 0.98 * 20 < stated["proven_total"] <= 20
     assert math.isfinite(done.rows()[-1]["loss"])

@@ -55,6 +55,6 @@ def test_both_arrays_share_one_protection(tmp_path):
         *("privacy.threat=secure_aggregation", "privacy.epsilon=20"),
         rounds=2,
     )
-    sums = result.guarantees()[0]
+    sums = result.statement()["guarantees"][0]
     assert sums["threat"] == "secure_aggregation"
     assert 10 < sums["assumed_total"] <= 20

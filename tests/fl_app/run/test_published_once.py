@@ -155,14 +155,14 @@ def test_killed_at_any_step_every_model_of_a_round_that_ever_left_is_the_same(tm
     )
     assert whole.steps.count("write checkpoint.safetensors") == 2 * ROUNDS + 2
     assert whole.draws == ROUNDS
-    charged = RunFolder(whole.run).guarantees()[0]
+    charged = RunFolder(whole.run).statement()["guarantees"][0]
     for place, (left, copy) in enumerate(whole.before):
         again = Published()
         with watched(again):
             run_inline(copy, small=words)
         for number, models in again.models.items():
             assert len(models | left.get(number, set())) == 1, (place, whole.steps[place], number)
-        assert RunFolder(copy).guarantees()[0] == charged
+        assert RunFolder(copy).statement()["guarantees"][0] == charged
         if left.get(ROUNDS):
             assert weights(copy) == weights(whole.run)
 

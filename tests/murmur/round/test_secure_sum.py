@@ -217,7 +217,7 @@ def test_a_client_that_leaves_before_it_is_asked_to_train_releases_nothing(
     assert secure.rows()[1]["failed"] == {"5": "SecureSumError: gone"}
     with Ledger(secure.path / "ledger.sqlite") as ledger:
         assert ledger.clients() == ["0", "1", "2", "3", "4"]
-    local, hidden = secure.guarantees()
+    local, hidden = secure.statement()["guarantees"]
     assert "5" not in local["clients"] and "5" not in hidden["clients"]
 
 
@@ -268,7 +268,7 @@ def test_weights_that_no_modulus_of_64_bits_holds_are_refused():
 
 
 def test_statement_adds_the_adversary_that_sees_sums_only(secure_run):
-    local, hidden = secure_run.guarantees()
+    local, hidden = secure_run.statement()["guarantees"]
     assert (local["threat"], hidden["threat"]) == (Threat.LOCAL, Threat.SECURE_AGGREGATION)
     # That others hide a release is an assumption about them; without it nothing is gained.
     assert hidden["assumed_total"] < hidden["proven_total"] == local["proven_total"]
@@ -290,24 +290,24 @@ def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monke
         "privacy.secure_sum.threshold=0.67",
         "privacy.secure_sum.colluders=2",
     )
-    honest = [run.guarantees()[1]["assumptions"][0] for run in (more, fewer)]
+    honest = [run.statement()["guarantees"][1]["assumptions"][0] for run in (more, fewer)]
     assert honest[0] == "at least 5 of the 5 clients of every sum are honest"
     assert honest[1] == "at least 3 of the 5 clients of every sum are honest"
-    figures = [run.guarantees()[1]["assumed_total"] for run in (more, fewer)]
+    figures = [run.statement()["guarantees"][1]["assumed_total"] for run in (more, fewer)]
     assert figures[0] < figures[1]
 
 
 def test_simulated_sums_give_the_same_figures_and_say_so(tmp_path, secure_run):
     simulated = run_inline(tmp_path / "simulated", "privacy.secure_aggregation=simulated")
     assert model(simulated) == model(secure_run)
-    figures = [run.guarantees()[1]["assumed_total"] for run in (secure_run, simulated)]
+    figures = [run.statement()["guarantees"][1]["assumed_total"] for run in (secure_run, simulated)]
     assert figures[0] == figures[1]
     said = " ".join((simulated.path / "privacy.txt").read_text().split())
     assert "simulated: in this run it saw every message" in said
 
 
 def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
-    assert len(plain_run.guarantees()) == 1
+    assert len(plain_run.statement()["guarantees"]) == 1
 
 
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
