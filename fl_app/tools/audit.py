@@ -114,12 +114,14 @@ class Bound:
 
     Attributes:
         releases: how many of one client; of models, the rounds of the run.
-        epsilon: they have this ε at most, at the statement's δ; ``math.inf``: unprotected.
+        delta: the statement's δ.
+        epsilon: they have this ε at most, at δ; ``math.inf``: unprotected.
         is_assumed: that rests on the statement's assumptions.
         claimed: ε that the paper states for them; None: it states nothing.
     """
 
     releases: int
+    delta: float
     epsilon: float
     is_assumed: bool
     claimed: float | None
@@ -158,9 +160,8 @@ class Bound:
         ``claimed``: what the paper states for as many ``releases``.
         """
         said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
-        if said.assumed_total is None:
-            return cls(releases, said.proven_total, is_assumed=False, claimed=claimed)
-        return cls(releases, said.assumed_total, is_assumed=True, claimed=claimed)
+        is_assumed = said.assumed_total is not None
+        return cls(releases, statement.delta, said.stated, is_assumed, claimed)
 
 
 def main(argv: list[str]) -> int:
@@ -286,13 +287,10 @@ def findings(
             strategy.restore(fresh)
             view = attack.view_of(threat, strategy, messages, count)
             bound = Bound.of(exposure, statement, count)
-            found = None
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
-            if view is not None and math.isfinite(bound.epsilon):
-                found = _attack(exposure, messages, view, pairs, statement.delta, effort, count)
-            yield exposure, bound, found
+            yield exposure, bound, _attack(exposure, bound, messages, view, pairs, effort)
     strategy.restore(fresh)
     for exposure, asked in _further(strategy, node):
         if only not in (None, exposure.threat):
@@ -301,10 +299,7 @@ def findings(
         pairs = _pairs(node, asked, exposure)
         view = attack.view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
-        found = None
-        if view is not None and math.isfinite(bound.epsilon):
-            found = _attack(exposure, asked, view, pairs, statement.delta, effort, 1)
-        yield exposure, bound, found
+        yield exposure, bound, _attack(exposure, bound, asked, view, pairs, effort)
     evaluation = strategy.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
         return
@@ -387,11 +382,8 @@ def _summed(
     pairs = _pairs(summed.node, part, exposure)
     for count in _releases(strategy, part.task, exposure.threat):
         bound = Bound.of(exposure, statement, count)
-        found = None
-        if math.isfinite(bound.epsilon):
-            view = attack.added(summed, count)
-            found = _attack(exposure, part, view, pairs, statement.delta, effort, count)
-        yield exposure, bound, found
+        view = attack.added(summed, count)
+        yield exposure, bound, _attack(exposure, bound, part, view, pairs, effort)
 
 
 def _further(
@@ -457,23 +449,25 @@ def _pairs(node: hosts.SimulatedHost, messages: Messages, exposure: Exposure) ->
 
 def _attack(
     exposure: Exposure,
+    bound: Bound,
     messages: Messages,
-    view: View,
+    view: View | None,
     pairs: Sequence[Pair],
-    delta: float,
     effort: Effort,
-    count: int,
 ) -> Finding | None:
-    """Attack ``count`` releases together, with the pair that is told apart best.
+    """Attack the releases of ``bound`` together, with the pair that is told apart best.
 
-    None where this is planned only. Arguments as ``fl_app.attack.attack``.
+    None where this is planned only, where nothing is seen and where nothing protects. Arguments as
+    ``fl_app.attack.attack``.
     """
-    seen, scouts = effort.looks(messages, count)
+    if view is None or math.isinf(bound.epsilon):
+        return None
+    seen, scouts = effort.looks(messages, bound.releases)
     if effort.planned is not None:
         effort.plan(view, pairs, seen, scouts)
         return None
     watched = effort.watched(view, 2 * (seen + len(pairs) * (scouts + attack.TRIED)))
-    return attack.attack(watched, pairs, delta, seen, scouts, exposure.per_round)
+    return attack.attack(watched, pairs, bound.delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
