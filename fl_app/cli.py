@@ -57,6 +57,7 @@ TOOLS = {
 SHARED = {
     "completion": "menu:completion",
     "experiments": "menu:list_experiments",
+    "guard": "device:guard",
     "onnx": "export:onnx",
     "predict": "export:predict",
     "report": "report:report",

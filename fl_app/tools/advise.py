@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING
 import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.tools.options import parser_of
 
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment
     from strategies.parts import Foretold
 
 WORKS = 0.9  # of the accuracy without noise
-LARGEST = 16384  # clients that are tried at most
 _QUICK = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
 
 
@@ -215,7 +215,7 @@ def settings(argv: list[str]) -> int:
     """
     from fl_app.run.population import population
 
-    options = _settings_parser().parse_intermixed_args(argv)
+    options = parser_of("advise settings").parse_intermixed_args(argv)
     config = compose(options.overrides)
     clients = options.clients or config.federation.num_clients
     sizes = population(config).client_sizes()
@@ -247,7 +247,7 @@ def epsilon(argv: list[str]) -> int:
     """
     from murmur.papers.protected_results import ResultSettings, epsilon_for_error
 
-    given = _epsilon_parser().parse_args(argv)
+    given = parser_of("advise epsilon").parse_args(argv)
     if given.results < 1:
         raise ConfigError(f"--results={given.results}: must be at least 1")
     unit = "record"
@@ -278,12 +278,8 @@ def signal(argv: list[str]) -> int:
     """
     from fl_app.run.experiment import Experiment
 
-    parser = argparse.ArgumentParser(
-        prog="murmur advise signal",
-        description="What gradient rounds or class moments keep of their score under noise.",
-    )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings as for a run")
-    said = foretold(Experiment(compose(parser.parse_args(argv).overrides)))
+    words = parser_of("advise signal").parse_args(argv).overrides
+    said = foretold(Experiment(compose(words)))
     if said is None:
         print("all of it: there is no noise (privacy.epsilon=inf)")
     else:
@@ -398,40 +394,3 @@ def _conclude(request: Request, best: Tried, least: float | None, most: int) -> 
         print(f"{short}: no number of clients was found to do")
     else:
         print(f"{short}: needs about {clients} clients")
-
-
-def _settings_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur advise settings", description="What to choose, by pilots on public data."
-    )
-    add = parser.add_argument
-    add("overrides", nargs="*", metavar="key=value", help="settings as for a run")
-    add("--clients", type=_count, metavar="N", help="how many take part")
-    add("--examples", type=_count, metavar="N", help="of each client")
-    add("--epsilon", type=float, metavar="E", help="of one client for the run")
-    add("--pilots", type=_count, default=2, help="for each candidate (default 2)")
-    works = f"what counts as working (default: {WORKS} of the accuracy without noise)"
-    add("--at-least", type=float, metavar="ACCURACY", help=works)
-    add("--most", type=_count, default=LARGEST, help=f"clients to try (default {LARGEST})")
-    return parser
-
-
-def _epsilon_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur advise epsilon",
-        description="The ε that keeps the noise on each entry of a protected vector small.",
-    )
-    add = parser.add_argument
-    add("--error", type=float, required=True, help="largest noise, such as 0.01")
-    add("--probability", type=float, default=0.9, help="default: 0.9")
-    add("--records", type=int, help="evaluation.result.unit=record: fewest records of a client")
-    add("--results", type=int, default=1, help="how many each client sends")
-    return parser
-
-
-def _count(text: str) -> int:
-    """An option's value: an integer of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
-    return number

@@ -8,7 +8,6 @@ here is what a run does with ``privacy=paper``, the abstract's arithmetic for re
 term that binds.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import fl_app.console
 from fl_app.config import building, composition, errors, settings
+from fl_app.tools.options import parser_of
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         ConfigError, ValueError: the needs cannot be met; the text names the term that binds.
     """
-    options = _parser().parse_intermixed_args(argv)
+    options = parser_of("advise budget").parse_intermixed_args(argv)
     config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
     scheme = scheme_of(config, _sizes(options.sizes), options.classes)
     lines = plan_lines(scheme)
@@ -266,15 +266,3 @@ def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
         f"by the plan: max(large {_show(large)}, general {_show(general)}): parallel across clients"
     )
     console.print(f"proven for the most exposed record: {_show(proven)} (composed, converted once)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur advise budget", description="Who gets which ε in KD-DPFL, and why."
-    )
-    add = parser.add_argument
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for a run")
-    add("--sizes", metavar="NxSIZE,...", help="such as 5x6000,40x500")
-    add("--classes", type=int, help="number of classes, where no data is at hand")
-    add("--json", action="store_true", help="print JSON")
-    return parser

@@ -11,7 +11,6 @@ itself; symbols are the paper's: T rounds, K clients in each, N clients, m examp
 s the noise on a coordinate of a broadcast model.
 """
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ import fl_app
 import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.tools.options import parser_of
 from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants, Shards
 from murmur.papers.nbafl.noise import NbaflNoise
 
@@ -209,7 +209,10 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         ConfigError, ValueError: settings that cannot be, or a picture without the extra ``report``.
     """
-    options = _parser().parse_intermixed_args(list(argv))
+    parser = parser_of("advise rounds")
+    for name, words in LETTERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="X", help=words)
+    options = parser.parse_intermixed_args(list(argv))
     if options.out is not None:
         fl_app.require("report", "altair", "vl_convert")
         if options.out.suffix not in PICTURES:
@@ -403,19 +406,3 @@ def _constants(advice: Advice) -> Table:
         for words, value in found.items():
             table.add_row(words, f"{value:.4g}", advice.source["gap"])
     return table
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur advise rounds",
-        description="The best T and K for NbAFL, by its convergence bound.",
-    )
-    add = parser.add_argument
-    add("overrides", nargs="*", metavar="key=value", help="settings as for a run")
-    estimate = "estimate the constants (try 10)"
-    add("--estimate", type=int, default=0, metavar="ROUNDS", help=estimate)
-    add("--max-rounds", type=int, help="largest T; default 4 × num_rounds, 100")
-    add("--out", type=Path, metavar="FILE", help="draw the curves: a .png or .svg file")
-    for name, words in LETTERS.items():
-        add(f"--{name.replace('_', '-')}", type=float, metavar="X", help=words)
-    return parser

@@ -35,6 +35,7 @@ from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run import experiment, hosts, progress, results
+from fl_app.tools.options import parser_of
 from murmur.common import counted
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
@@ -43,8 +44,6 @@ from murmur.privacy.statement import Exposure, Guarantee, Statement
 from murmur.round.host import SimulatedHome
 from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
-
-MINUTES = 3.0  # that an audit takes at most, unless --runs or --minutes says otherwise
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
 # noise it is done once, else for each release.
@@ -174,7 +173,7 @@ def main(argv: list[str]) -> int:
     Raises:
         ConfigError: settings that cannot be, or a run whose statement cannot be read.
     """
-    options = _parser().parse_args(argv)
+    options = parser_of("audit").parse_args(argv)
     if options.runs is not None and options.runs < 8:
         raise ConfigError(f"--runs={options.runs}: must be at least 8")
     folder = None
@@ -564,32 +563,3 @@ def _measured(statement: Statement, exposure: Exposure, found: Finding) -> State
             guarantee = replace(guarantee, measured=largest)
         guarantees.append(guarantee)
     return replace(statement, guarantees=tuple(guarantees))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur audit", description="Attack releases and measure their ε from below."
-    )
-    parser.add_argument("words", nargs="*", metavar="RUN | key=value")
-    parser.add_argument(
-        "--minutes",
-        type=_minutes,
-        default=MINUTES,
-        metavar="M",
-        help=f"look less often where it would take longer (default {MINUTES:g})",
-    )
-    parser.add_argument(
-        "--runs",
-        type=int,
-        help=f"how often each neighbour is seen (default {RUNS:,}; {RUNS_TRAINED:,} where each "
-        "release needs a training of its own; fewer where many are seen together)",
-    )
-    return parser
-
-
-def _minutes(text: str) -> float:
-    """An option's value: a time above 0; ArgumentTypeError for anything else."""
-    minutes = float(text)
-    if not 0 < minutes < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} must be above 0")
-    return minutes

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import sys
 import time
 import traceback
@@ -35,9 +34,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_app.tools.options import parser_of
 from murmur.common import printable
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
     from fl_app.device.resident import Resident
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 # What OpenSSL says of a peer that has gone; a certificate that is refused is another matter.
 BROKEN_OFF = "eof"
 SECRET = "--superexec-auth-secret-file"
@@ -69,44 +67,52 @@ def main(argv: list[str]) -> int:
         0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
         2: the words, the secret's file or the installed Flower are not what is needed.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur device",
-        description="Answer a SuperNode's messages with the Murmur that is installed here; code "
-        "that a server sends is not run. Runs beside `murmur supernode`, under "
-        "an account of its own: deploy/README.md.",
-    )
-    parser.add_argument(
-        "--node-config",
-        required=True,
-        help="what no server can set, such as 'clients=3 policy=...': see deploy/README.md",
-    )
-    add_runtime(parser)
-    parser.add_argument(
-        "--bundle-sha256",
-        type=_digest,
-        action="append",
-        default=[],
-        metavar="HEX",
-        help="refuse runs of any other bundle; may be given again (default: any; none is run)",
-    )
-    arguments = parser.parse_args(argv)
+    arguments = parser_of("device").parse_args(argv)
 
     def resident() -> Resident:
         from fl_app.device.resident import Device
 
         return Device(pairs_in(arguments.node_config), arguments.bundle_sha256)
 
-    return serve(parser.prog, arguments, resident)
+    return _serve("murmur device", arguments, resident)
 
 
-def serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], Resident]) -> int:
+def guard(argv: list[str]) -> int:
+    """``murmur guard``: answer them with the app that the server sends, locked in and protected.
+
+    The app is unmodified, in a process that reads the owner's data and writes nowhere
+    (``fl_app.device.guard.Guard``). Its update is clipped, noised and masked here. What it may do
+    is in the device's policy, under ``guard``.
+
+    Args:
+        argv: the words after ``murmur guard``: the owner's own, which no server can change.
+
+    Returns:
+        0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
+        2: the words, the secret's file, the device's policy, the installed Flower or this machine
+        are not what is needed.
+    """
+    arguments = parser_of("guard").parse_args(argv)
+
+    def resident() -> Resident:
+        from fl_app.device.guard import Guard
+
+        folder = arguments.device.expanduser().absolute()
+        guard = Guard(folder, pairs_in(arguments.node_config))
+        print(f"murmur guard: {guard.summary()}", flush=True)
+        return guard
+
+    return _serve("murmur guard", arguments, resident)
+
+
+def _serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], Resident]) -> int:
     """Answer a SuperNode's messages until this process is interrupted; the exit status.
 
     What files it writes only its owner can read.
 
     Args:
         tool: that speaks on standard error.
-        arguments: those of ``add_runtime``.
+        arguments: where the SuperNode is, and the file of its secret.
         resident: makes what answers; an error of its says what its owner must change.
     """
     from fl_app.device.node_settings import DeviceError
@@ -146,46 +152,6 @@ def pairs_in(text: str) -> dict[str, Any]:
     if not pairs:
         raise ValueError(f"--node-config={text}: must be pairs such as 'partition-id=0'")
     return pairs
-
-
-def add_runtime(parser: argparse.ArgumentParser) -> None:
-    """The options by which a resident process finds its SuperNode."""
-    parser.add_argument(
-        "--superexec-auth-secret-file",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="as given to murmur supernode",
-    )
-    parser.add_argument(
-        "--runtime-api-address",
-        type=loopback,
-        default="127.0.0.1:9094",
-        metavar="HOST:PORT",
-        help="the SuperNode's --port on this machine (default: %(default)s)",
-    )
-
-
-def loopback(text: str) -> str:
-    """An option's value: an address that leaves this machine nowhere.
-
-    Raises:
-        ArgumentTypeError: the host is not this machine, or the port no number.
-    """
-    host, _, port = text.rpartition(":")
-    if host not in LOOPBACK or not port.isdecimal():
-        raise argparse.ArgumentTypeError(
-            f"{text}: must be HOST:PORT with a host of {', '.join(LOOPBACK)}: what passes there "
-            "is not encrypted"
-        )
-    return text
-
-
-def _digest(text: str) -> str:
-    """An option's value: SHA-256 in hexadecimal, in small letters."""
-    if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
-        raise argparse.ArgumentTypeError(f"{text}: must be 64 hexadecimal digits")
-    return text.lower()
 
 
 def supernode(argv: list[str]) -> int:

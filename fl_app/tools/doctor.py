@@ -35,6 +35,7 @@ import fl_app.console
 from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
+from fl_app.tools.options import parser_of
 
 if TYPE_CHECKING:
     from murmur.privacy.policy import GuardRules
@@ -83,8 +84,9 @@ def main(argv: list[str]) -> int:
     Raises:
         ConfigError: the node-config, the settings of a run or a policy's file are wrong.
     """
-    arguments = _parser().parse_args(argv)
-    checks = list(arguments.checks(arguments))
+    arguments = parser_of("doctor").parse_args(argv)
+    kinds = {"device": _device, "guard": _guard, "server": _server, "run": _run}
+    checks = list(kinds[arguments.kind](arguments))
     show(checks)
     return int(any(check.status == FAIL for check in checks))
 
@@ -117,50 +119,6 @@ def attempt(name: str, check: Callable[[], Check], advice: str) -> Check:
         return check()
     except Exception as error:  # a doctor reports whatever is wrong, and goes on
         return Check(name, FAIL, " ".join(str(error).split()) or type(error).__name__, advice)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur doctor",
-        description="What is missing on this machine, or would make devices' policies refuse a "
-        "run, and what to do about it. The exit status is 1 where anything fails.",
-    )
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    device = kinds.add_parser("device", help="a machine that runs a SuperNode")
-    device.set_defaults(checks=_device)
-    add = device.add_argument
-    add("--node-config", default="", help="as given to murmur device")
-    _add_supernode(device)
-    add("--isolation", help="process with murmur supernode")
-    add("--trusted-entities", type=Path, help="as given to it")
-    guard = kinds.add_parser("guard", help="a machine that runs foreign apps, locked in")
-    guard.set_defaults(checks=_guard)
-    guard.add_argument("--device", type=Path, required=True, help="as given to murmur guard")
-    _add_supernode(guard)
-    server = kinds.add_parser("server", help="the machine of the SuperLink")
-    server.set_defaults(checks=_server)
-    add = server.add_argument
-    add("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
-    add("--ssl-certfile", type=Path, required=True, help="server.pem")
-    add("--ssl-keyfile", type=Path, required=True, help="server.key")
-    add("--results", type=Path, help="where runs' folders go")
-    add("--superlink", help="HOST:PORT under which it can be reached")
-    run = kinds.add_parser("run", help="whether devices' policies would refuse a run")
-    run.set_defaults(checks=_run)
-    add = run.add_argument
-    add("words", nargs="*", metavar="KEY=VALUE", help="as given to murmur")
-    add("--policy", type=Path, action="append", default=[], help="a policy file")
-    add("--node-config", default="", help="on a device: as given to murmur device")
-    return parser
-
-
-def _add_supernode(parser: argparse.ArgumentParser) -> None:
-    """The options of ``murmur supernode`` that are looked at."""
-    add = parser.add_argument
-    add("--auth-supernode-private-key", type=Path, help="as given to murmur supernode")
-    add("--root-certificates", type=Path, help="as given to it: ca.pem")
-    add("--superlink", help="as given to it: HOST:PORT")
-    add("--superexec-auth-secret-file", type=Path, help="as given to it")
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:

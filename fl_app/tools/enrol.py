@@ -5,12 +5,12 @@ Enters the public key of a node and the clients that it hosts into the table tha
 the node of its key and nowhere else. To end it: ``flwr supernode unregister``, and delete its line.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from fl_app.tools.options import parser_of
 from murmur.common import printable
 from murmur.round.placement import Enrolment, parse_ids
 
@@ -24,21 +24,7 @@ def main(argv: list[str]) -> int:
         0, or 2 where the key or the table cannot be read, where the table has the key or one of the
         clients already, or where the SuperLink refuses the key; nothing is entered then.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur enrol",
-        description="Let a device take part: enter its node's public key and its clients into the "
-        "table that runs name (federation.enrolled=FILE). To end it: flwr supernode unregister, "
-        "and delete its line.",
-    )
-    parser.add_argument("key", type=Path, metavar="KEY.pub", help="from deploy/node-key.sh")
-    parser.add_argument("--clients", required=True, help="the ids that live there: 3, or 0,3")
-    parser.add_argument("--table", type=Path, required=True, help="the server's; made if missing")
-    parser.add_argument(
-        "--superlink",
-        metavar="NAME",
-        help="also register the key there: a connection in FLWR_HOME/config.toml",
-    )
-    arguments = parser.parse_args(argv)
+    arguments = parser_of("enrol").parse_args(argv)
     try:
         key = " ".join(arguments.key.read_text(encoding="utf-8").split()[:2])
         clients = parse_ids(arguments.clients)

@@ -6,7 +6,6 @@ node-config). With ``--shards`` each simulated client's share is written as ``cl
 so that devices can be tried with the data that a simulation gives them.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 import fl_app
 from fl_app.config.errors import ConfigError
+from fl_app.tools.options import parser_of
 
 
 def main(argv: list[str]) -> int:
@@ -27,13 +27,7 @@ def main(argv: list[str]) -> int:
     Raises:
         ConfigError: as ``export`` does.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur export", description="Write the public pool that devices need a copy of."
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
-    parser.add_argument("--shards", action="store_true", help="write every client's share too")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the run's settings")
-    arguments = parser.parse_intermixed_args(argv)
+    arguments = parser_of("export").parse_intermixed_args(argv)
     for path in export(arguments.folder, arguments.overrides, arguments.shards):
         print(path)
     return 0
@@ -90,12 +84,7 @@ def onnx(argv: list[str]) -> int:
         ConfigError: there is no model, it has an operation that ONNX lacks, or ``FILE`` cannot be
             written.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur onnx", description="Write a run's model as ONNX: images in, logits out."
-    )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model.safetensors, or its run")
-    parser.add_argument("out", type=Path, metavar="FILE", help="the .onnx file")
-    given = parser.parse_args(argv)
+    given = parser_of("onnx").parse_args(argv)
     fl_app.require("onnx", "onnx")
     import torch
 
@@ -132,13 +121,7 @@ def predict(argv: list[str]) -> int:
     Raises:
         ConfigError: there is no model, or a file holds nothing that it reads.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur predict",
-        description="Print name, class and probability for pictures, or for the images of an .npz.",
-    )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model.safetensors, or its run")
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="pictures, .npz files")
-    given = parser.parse_args(argv)
+    given = parser_of("predict").parse_args(argv)
     from fl_app.run.model_file import ModelFile
 
     model = ModelFile.load(given.model)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import fl_app.console
 from fl_app.config.errors import nearest
+from fl_app.tools.options import parser_of
 from murmur.common import counted, printable, private
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0, or 1 where the ledger or the policy cannot be read or trusted.
     """
-    options = _parser().parse_args(argv)
+    options = parser_of("ledger").parse_args(argv)
     try:
         policy = _policy(options.policy)
         expected = None
@@ -115,50 +116,6 @@ class _Life:
     last: str = ""
     releases: int = 0
     runs: set[str] = field(default_factory=set)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur ledger", description="Print or verify what a device's clients have released."
-    )
-    parser.add_argument("action", choices=("show", "verify", "export"))
-    parser.add_argument("path", type=Path, metavar="PATH", help="the ledger's database file")
-    parser.add_argument("--client", metavar="ID", help="only this client")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="say what is left of it")
-    parser.add_argument(
-        "--to", type=_table, metavar="FILE", help="where an export goes: a .csv or .json file"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON; infinite is `null`")
-    parser.add_argument(
-        "--delta",
-        type=_delta,
-        default=1e-5,
-        help="the delta at which epsilon is shown (default 1e-5)",
-    )
-    return parser
-
-
-def _table(text: str) -> Path:
-    """An option's value: a file whose suffix says how it is written.
-
-    Raises:
-        ArgumentTypeError: it is neither .csv nor .json.
-    """
-    if Path(text).suffix not in (".csv", ".json"):
-        raise argparse.ArgumentTypeError(f"{text} must end in .csv or .json")
-    return Path(text)
-
-
-def _delta(text: str) -> float:
-    """An option's value: a δ in [0, 1).
-
-    Raises:
-        ArgumentTypeError: it is outside.
-    """
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
-    return value
 
 
 def _policy(path: Path | None) -> Policy | None:

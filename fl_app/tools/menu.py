@@ -9,7 +9,6 @@ where not measured; ``expected``: the result and where it was measured).
     murmur completion fish | source            # in ~/.config/fish/config.fish
 """
 
-import argparse
 from dataclasses import dataclass
 
 import yaml
@@ -17,6 +16,7 @@ import yaml
 import fl_app.console
 from fl_app.cli import TOOLS
 from fl_app.config.conf_files import CONF
+from fl_app.tools.options import parser_of
 
 _BASH = """\
 _murmur() {
@@ -72,9 +72,7 @@ def list_experiments(argv: list[str]) -> int:
     """Print a table of the experiments; the exit status, 0."""
     from rich.table import Table
 
-    argparse.ArgumentParser(
-        prog="murmur experiments", description="List the settings that are ready to run."
-    ).parse_args(argv)
+    parser_of("experiments").parse_args(argv)
     table = Table("experiment=", "what it is", "figure", "minutes", "expected", show_lines=True)
     for about in experiments():
         minutes = "not measured"
@@ -95,11 +93,7 @@ def completion(argv: list[str]) -> int:
     Returns:
         0.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur completion", description="Print a script that completes murmur's words."
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish")
-    shell = parser.parse_args(argv).shell
+    shell = parser_of("completion").parse_args(argv).shell
     if shell == "fish":
         for word in words():
             print(f"complete -c murmur -f -a '{word}'")

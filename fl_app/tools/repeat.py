@@ -8,7 +8,6 @@ A run follows from its configuration, its data and its seed, but for the noise: 
 from the operating system, as it must outside of tests, the models of a run and its rerun differ.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from omegaconf import OmegaConf
 from fl_app.cli import run
 from fl_app.config import composition, errors, overrides, own_classes
 from fl_app.run.results import RunFolder, read_provenance
+from fl_app.tools.options import parser_of
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
 _MODEL = "model.safetensors"
@@ -29,17 +29,7 @@ def resume(argv: list[str]) -> int:
     Raises:
         ConfigError: there is no run, or it is finished and is not to have more rounds.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur resume", description="Go on with an interrupted run."
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="KEY=VALUE",
-        help="federation.num_rounds=N extends the run; how it runs (engine=...) may change as well",
-    )
-    given = parser.parse_args(argv)
+    given = parser_of("resume").parse_args(argv)
     folder = RunFolder.existing(given.run)
     words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
     words += [*given.overrides, f"run_dir={overrides.quoted(given.run.absolute())}"]
@@ -62,12 +52,7 @@ def rerun(argv: list[str]) -> int:
         ConfigError: there is no run, this version composes another configuration for it, or the
             new folder holds a run already.
     """
-    parser = argparse.ArgumentParser(
-        prog="murmur rerun", description="Do a run again, and compare the bits of its model."
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: a new one in runs/")
-    given = parser.parse_args(argv)
+    given = parser_of("rerun").parse_args(argv)
     before = RunFolder.existing(given.run)
     known = read_provenance(given.run)
     if own_classes.VARIABLE not in os.environ and known.get("config_dirs"):

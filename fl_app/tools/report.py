@@ -8,7 +8,6 @@ is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry 
 Both read run folders only, and may be used while a run goes on.
 """
 
-import argparse
 import json
 import sys
 from datetime import datetime
@@ -18,11 +17,11 @@ import fl_app
 import fl_app.console
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import is_run, read, read_run
+from fl_app.tools.options import parser_of
 from murmur.common import counted, replace_file
 from murmur.privacy.statement import render
 
 _LEDGER = "ledger.sqlite"
-CURATORS = ("Government", "Industry", "Nonprofit")  # as the registry's schema has them
 
 
 def report(argv: list[str]) -> int:
@@ -35,7 +34,7 @@ def report(argv: list[str]) -> int:
         ConfigError: there is no run, a swept key is not one, the extra ``report`` is missing, or a
             file cannot be written.
     """
-    options = _report_parser().parse_args(argv)
+    options = parser_of("report").parse_args(argv)
     fl_app.require("report", "altair", "jinja2", "pandas", "vl_convert")
     import vl_convert
 
@@ -79,7 +78,7 @@ def statement(argv: list[str]) -> int:
     Raises:
         ConfigError: there is no run or no statement, or nobody is named as the curator.
     """
-    given = _statement_parser().parse_args(argv)
+    given = parser_of("statement").parse_args(argv)
     if not is_run(given.run):
         raise ConfigError(f"{given.run}: is no run; name a folder that `murmur` has written")
     run = read_run(given.run)
@@ -101,7 +100,7 @@ def statement(argv: list[str]) -> int:
     if given.curator is None:
         raise ConfigError("--curator: a registry must know who publishes; give your name")
     if given.curator_type is None:
-        raise ConfigError(f"--curator-type: say what you are: {', '.join(CURATORS)}")
+        raise ConfigError("--curator-type: say what you are: Government, Industry, Nonprofit")
     curator = Curator(given.curator, given.curator_type, given.region, given.use)
     print(registry_entry(run, run.statement, mechanisms(given.run), curator), end="")
     return 0
@@ -138,33 +137,3 @@ def _write(option: str, out: Path, content: bytes) -> None:
             f"{option}={out}: cannot be written ({error.strerror}); name a file in a folder that "
             "exists"
         ) from error
-
-
-def _report_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur report", description="Show a run or a sweep as one self-contained HTML page."
-    )
-    add = parser.add_argument
-    add("folder", metavar="RUN_OR_SWEEP", help="a folder that murmur has written")
-    add("--over", metavar="KEY", help="swept key along the first figure (default: the budget)")
-    add("--by", metavar="KEY", help="swept key with a line for each value there")
-    add("--out", metavar="FILE", help="default: report.html in that folder")
-    add("--csv", type=Path, metavar="FILE", help="a record for each run as well")
-    add("--latex", type=Path, metavar="FILE", help="a table: means and 95 %% intervals over seeds")
-    add("--markdown", type=Path, metavar="FILE", help="the same table in Markdown")
-    add("--svg", type=Path, metavar="FILE", help="the first score over rounds, for print")
-    return parser
-
-
-def _statement_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="murmur statement", description="Print a run's privacy statement for others."
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--format", choices=("text", "json", "opendp", "markdown"), default="text")
-    about = parser.add_argument_group("for --format opendp, which no run knows of itself")
-    about.add_argument("--curator", metavar="NAME", help="who publishes the model")
-    about.add_argument("--curator-type", choices=CURATORS)
-    about.add_argument("--region", default="not stated", help="where the data are from")
-    about.add_argument("--use", default="research", help="what the model is for")
-    return parser
