@@ -7,7 +7,6 @@ no text of a run is ever evaluated. Jinja escapes whatever stands in the page.
 
 import base64
 import hashlib
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,7 +60,13 @@ def page(
     partitions = _partitions(grouping)
     additive = _additive(grouping)
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
-    known = {"show": figures.show, "words": _words, "measured_text": figures.measured_text}
+    known = {
+        "show": figures.show,
+        "words": _words,
+        "measured_text": figures.measured_text,
+        "byte_count": figures.byte_count,
+        "states_of": lambda runs: Counter(run.state for run in runs),
+    }
     text: str = template("page.html", known, autoescape=True).render(
         source=source,
         title=source.title,
@@ -69,9 +74,11 @@ def page(
         version=fl_app.version(),
         style=figures.STYLE,
         scripts=[(text, _digest(text)) for text in (vega(), script)],
-        states=Counter(run.state for run in source.runs),
         score=main.replace("_", " "),
-        glance=_glance(grouping, main),
+        main=main,
+        promises=grouping.promises,
+        families=grouping.families,
+        colours=figures.COLOURS,
         figures=shown,
         more=more,
         partitions=partitions,
@@ -81,7 +88,7 @@ def page(
         statements=_statements(grouping),
         common=_common(source.runs),
         made_by=_made_by(source.runs),
-        varied=_varied(source.runs, grouping),
+        varied=grouping.varied,
         references=compared,
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
@@ -126,45 +133,6 @@ def _drawn(shown: Sequence[figures.Figure]) -> dict[str, Any]:
         "light": figures.LIGHT,
         "figures": {f.id: asdict(f) for f in shown},
     }
-
-
-def _glance(grouping: settings.Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows of the summary, one for each setting.
-
-    Args:
-        grouping: the settings.
-        score: the main one.
-
-    Returns:
-        Promise -> rows; "–" stands for what is not known.
-    """
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for setting in grouping.settings:
-        colour = setting.family_index
-        if len(grouping.families) == 1:
-            colour = setting.variant_index
-        row = {
-            "setting": setting,
-            "colour": f"c{colour % figures.COLOURS}",
-            "score": "–",
-            "range": "",
-        }
-        if ends := setting.final_scores(score):
-            row["score"] = f"{math.fsum(ends) / len(ends):.3f}"
-            if len(ends) > 1:
-                row["range"] = f"{min(ends):.3f} to {max(ends):.3f}"
-        states = Counter(run.state for run in setting.runs)
-        row["runs"] = ", ".join(f"{count} {state}" for state, count in states.items())
-        row["sent"] = row["seconds"] = "–"
-        if count := len(setting.started):
-            seconds = sum(float(r.get("seconds", 0)) for run in setting.started for r in run.rows)
-            row["sent"] = figures.byte_count(
-                sum(map(settings.total_bytes, setting.started)) / count
-            )
-            row["seconds"] = f"{seconds / count:,.3g}"
-        row["void"] = any(run.statement and run.statement.void for run in setting.runs)
-        rows.setdefault(setting.promise, []).append(row)
-    return rows
 
 
 def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
@@ -245,22 +213,6 @@ def _made_by(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
         if len(dates := found.get(key, ())) > 1:
             shown[key] = f"{min(dates)} to {max(dates)}"
     return list(shown.items())
-
-
-def _varied(
-    runs: Sequence[reading.Run], grouping: settings.Grouping
-) -> tuple[list[str], list[dict[str, Any]]]:
-    """What differs between jobs, as typed or defaulted.
-
-    Returns:
-        Dotted keys, and for each run its values.
-    """
-    keys = list(grouping.varied[0]) if grouping.varied else []
-    rows = [
-        {"run": run, "values": [values[key] for key in keys]}
-        for run, values in zip(runs, grouping.varied, strict=True)
-    ]
-    return keys, rows
 
 
 def _refusals(grouping: settings.Grouping) -> list[tuple[str, str, int]]:

@@ -127,6 +127,26 @@ class Setting:
                 counts[value] = counts.get(value, 0) + guarantee.sizes.get(name, 1)
         return dict(sorted(counts.items()))
 
+    @property
+    def bytes_up(self) -> float | None:
+        """Bytes that a run's clients sent, on average; None where none has started."""
+        if not self.started:
+            return None
+        return math.fsum(map(total_bytes, self.started)) / len(self.started)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that a run's rounds took, on average; None where none has started."""
+        if not self.started:
+            return None
+        rows = (row for run in self.started for row in run.rows)
+        return sum(float(row.get("seconds", 0)) for row in rows) / len(self.started)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether a statement says that its figures are not to be relied on."""
+        return any(run.statement and run.statement.void for run in self.runs)
+
     def final_scores(self, score: str) -> list[float]:
         """``final`` of every repetition that has one."""
         found = [final(run, score) for run in self.started]
@@ -149,6 +169,14 @@ class Grouping:
     def families(self) -> list[str]:
         """The algorithms, in order."""
         return list(dict.fromkeys(setting.family for setting in self.settings))
+
+    @property
+    def promises(self) -> dict[str, list[Setting]]:
+        """The settings of each promise, in order."""
+        found: dict[str, list[Setting]] = {}
+        for setting in self.settings:
+            found.setdefault(setting.promise, []).append(setting)
+        return found
 
     def finals(self, score: str) -> pandas.DataFrame:
         """A line for each setting with a final ``score``: who it is, its ε, and its spread.

@@ -16,7 +16,7 @@ import yaml
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, interval, score_names, total_bytes
+from fl_app.report.settings import Grouping, Setting, group, interval, score_names
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
@@ -79,17 +79,14 @@ def setting_records(source: Source) -> list[Record]:
     scores = score_names(source.runs)
     records = []
     for setting in group(source.runs).settings:
-        started = setting.started
         record: Record = {"setting": setting.label, "promise": setting.promise}
-        record["runs"] = len(started)
+        record["runs"] = len(setting.started)
         for score in scores:
             record[score], record[f"{score} ±"] = mean_and_half(setting, score)
         record["ε claimed"] = setting.claimed
         record["ε proven"] = setting.proven
         record["ε under assumptions"] = setting.assumed
-        record["bytes up"] = None
-        if started:
-            record["bytes up"] = math.fsum(map(total_bytes, started)) / len(started)
+        record["bytes up"] = setting.bytes_up
         records.append(record)
     return records
 
