@@ -34,7 +34,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import building, composition, conf_files, errors
-from fl_app.config.overrides import parsed, require_plain, to_overrides
+from fl_app.config.overrides import flat, parsed, require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")
@@ -210,19 +210,10 @@ def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for override in parsed(tuple(overrides)):
         odd = override.is_sweep_override() or override.is_delete() or override.package
         value = _ODD if odd else override.value()
-        for key, leaf in _flat(override.key_or_group, value):
+        for key, leaf in flat({override.key_or_group: value}).items():
             if "_target_" in key.split("."):
                 raise errors.ConfigError(f"{key:.80}: a device takes no class from outside")
             yield key, leaf
-
-
-def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a nest of mappings, by their whole keys."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _flat(f"{key}.{name}", inner)
-    else:
-        yield key, value
 
 
 def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
@@ -311,7 +302,7 @@ def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
     """
     config = _with_knobs(config)
     for place in _READ:
-        for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
+        for key, value in flat({place: _plain(OmegaConf.select(config, place))}).items():
             if not key.startswith(_SERVERS):
                 yield key, value
 

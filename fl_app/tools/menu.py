@@ -10,6 +10,7 @@ where not measured; ``expected``: the result and where it was measured).
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import yaml
 
@@ -17,17 +18,6 @@ import fl_app.console
 from fl_app.cli import TOOLS
 from fl_app.config.conf_files import CONF
 from fl_app.tools.options import parser_of
-
-_BASH = """\
-_murmur() {
-  local word="${COMP_LINE:0:COMP_POINT}" IFS=$'\\n'
-  word="${word##* }"
-  COMPREPLY=($(compgen -W "$_murmur_words" -- "$word"))
-  # Bash takes "=" for the start of a word of its own.
-  [[ "$word" == *=* && "$COMP_WORDBREAKS" == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
-}
-complete -o default -o nospace -F _murmur murmur
-"""
 
 
 @dataclass(frozen=True)
@@ -101,5 +91,6 @@ def completion(argv: list[str]) -> int:
     if shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
     listed = "\n".join(words())
-    print(f"_murmur_words='{listed}'\n{_BASH}", end="")
+    script = Path(__file__).with_name("completion.bash").read_text(encoding="utf-8")
+    print(f"_murmur_words='{listed}'\n{script}", end="")
     return 0
