@@ -15,7 +15,7 @@ Besides: no capabilities, no new privileges, limits on memory, processor time, p
 sizes, and the first to be ended where memory runs out. What the kernel lacks ``missing`` names.
 
 Sources: landlock(7), seccomp(2), user_namespaces(7); the numbers of calls are in
-``system_calls.ini``.
+``sandbox.ini``.
 """
 
 import configparser
@@ -31,23 +31,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARTS = ("landlock", "seccomp", "namespaces")
-SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/nsswitch.conf",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/sys/devices/system",
-)
+_LISTS = configparser.ConfigParser()
+# Read here: a locked process might not.
+_LISTS.read_string(Path(__file__).with_name("sandbox.ini").read_text(encoding="utf-8"))
+
+SYSTEM = _LISTS["readable"]["paths"].split()
 """What every program may read; Python's own paths come to it."""
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -285,16 +273,13 @@ _X32 = 0x40000000
 
 
 def _calls(kind: str) -> dict[str, tuple[int | None, ...]]:
-    """The calls of ``kind`` in ``system_calls.ini``, by name: numbers on x86-64 and on arm64."""
-    table = configparser.ConfigParser()
-    table.read_string(Path(__file__).with_name("system_calls.ini").read_text(encoding="utf-8"))
+    """The calls of ``kind`` by name: their numbers on x86-64 and on arm64."""
     return {
         name: tuple(int(number) if number != "-" else None for number in numbers.split())
-        for name, numbers in table[kind].items()
+        for name, numbers in _LISTS[kind].items()
     }
 
 
-# Read here: a locked process might not.
 _CALLS = _calls("refused")
 _PRETENDED = _calls("pretended")
 _SIGNALS = _calls("signals")

@@ -52,8 +52,8 @@ def outcome(lock=True, user=None, without=(), scoped=True):
         folder.chmod(0o755)
         home = folder / "home"
         home.mkdir(0o700)
-        calls = Path(sandbox.__file__).with_name("system_calls.ini")
-        for source in (hostile.__file__, sandbox.__file__, calls):
+        lists = Path(sandbox.__file__).with_name("sandbox.ini")
+        for source in (hostile.__file__, sandbox.__file__, lists):
             shutil.copy(source, folder)
         if user is not None:
             os.chown(folder, user, user)
