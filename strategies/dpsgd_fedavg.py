@@ -44,7 +44,7 @@ class DpSgdFedAvg(CohortStrategy):
         self.sizes = setup.client_sizes
         self.unit = setup.budget.record_unit
         self.schedule = local.schedule(setup.budget.releases, self.unit)
-        self.paths = RecordPaths(self._path, setup.budget.delta)
+        self.paths = RecordPaths(self, self._path)
 
     def codec(self) -> WeightCodec:
         """All parameters (d,)."""
@@ -82,7 +82,7 @@ class DpSgdFedAvg(CohortStrategy):
 
     def spent(self) -> Event:
         """All that the most exposed client has released so far."""
-        return self.paths.spent(self.participations)
+        return self.paths.spent()
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The budget of the run."""
@@ -95,6 +95,4 @@ class DpSgdFedAvg(CohortStrategy):
 
     def exposures(self) -> list[Exposure]:
         """Whoever sees the clients' messages."""
-        adversary = "a curious server, which reads every client's message"
-        claimed = self.claimed_epsilon()
-        return [self.paths.exposure(self.participations, self.release_event(), claimed, adversary)]
+        return self.paths.exposures("a curious server, which reads every client's message")

@@ -156,7 +156,7 @@ class KdDpfl(CohortStrategy):
         )
         self.plan = self.scheme.plan
         self.labelling = self.scheme.labelling
-        self.paths = RecordPaths(self._path, setup.budget.delta)
+        self.paths = RecordPaths(self, self._path)
         rng = experiment_rng(setup.seed, "labelled images")
         pool = rng.choice(len(setup.public), self.labelling.count, replace=False)
         self.indices = np.sort(pool).astype(np.int64)
@@ -310,7 +310,7 @@ class KdDpfl(CohortStrategy):
 
     def spent(self) -> Event:
         """All that the most exposed client has released so far."""
-        return self.paths.spent(self.participations)
+        return self.paths.spent()
 
     def planned(self) -> Event:
         """The costliest client's path over the whole run."""
@@ -329,14 +329,9 @@ class KdDpfl(CohortStrategy):
 
     def exposures(self) -> list[Exposure]:
         """Who sees the uploads also sees the pseudo-labels."""
-        return [
-            self.paths.exposure(
-                self.participations,
-                self.release_event(),
-                self.claimed_epsilon(),
-                "whoever reads every upload, the special client's included, and the pseudo-labels",
-            )
-        ]
+        return self.paths.exposures(
+            "whoever reads every upload, the special client's included, and the pseudo-labels"
+        )
 
     # Checkpoint -----------------------------------------------------------------------------
 

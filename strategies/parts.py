@@ -6,8 +6,9 @@
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
@@ -20,6 +21,9 @@ from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.statement import Exposure
 from murmur.round import cohorts, phase, secure_summation
 from murmur.round.setup import ServerSetup
+
+if TYPE_CHECKING:
+    from strategies.base import CohortStrategy
 
 # MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (docs/owners.md).
 _SPREAD = (
@@ -39,16 +43,17 @@ class RecordPaths:
 
     Parameters
     ----------
+    strategy : CohortStrategy
+        Whose clients these are.
     path : callable
         Gives all that a client (its id) has released so far, as one event. It is asked anew each
         time, since it grows with the rounds.
-    delta : float
-        δ at which the ε of events are compared.
     """
 
-    def __init__(self, path: Callable[[int], Event], delta: float) -> None:
+    def __init__(self, strategy: "CohortStrategy", path: Callable[[int], Event]) -> None:
+        self.strategy = strategy
         self.path = path
-        self.delta = delta
+        self.delta = strategy.setup.budget.delta
 
     def worst(self, events: Iterable[Event]) -> Event:
         """The event with the largest ε at δ, of at least one; equal events are converted once."""
@@ -57,50 +62,36 @@ class RecordPaths:
             return distinct[0]
         return max(distinct, key=lambda event: epsilon(event, self.delta).epsilon)
 
-    def spent(self, participations: Mapping[int, int]) -> Event:
+    def spent(self) -> Event:
         """All that the most exposed of those who took part has released so far; nothing for nobody.
 
-        ``participations``: by client; how often is not read here, but by ``path``.
+        How often each did is not read here, but by ``path``.
         """
-        if not participations:
+        if not self.strategy.participations:
             return ComposedEvent(())
-        return self.worst(map(self.path, participations))
+        return self.worst(map(self.path, self.strategy.participations))
 
-    def exposure(
-        self,
-        participations: Mapping[int, int],
-        per_round: Event,
-        claimed: tuple[float | None, float | None],
-        adversary: str,
-    ) -> Exposure:
+    def exposures(self, adversary: str) -> list[Exposure]:
         """The statement's part for ``adversary``, who sees the clients' messages.
-
-        Parameters
-        ----------
-        participations : mapping
-            Whose paths are listed, by id; empty: "nobody", who has released nothing.
-        per_round : Event
-            The costliest single release.
-        claimed : tuple
-            ε of a round and of the run by the paper's theorem; None where it states none.
-        adversary : str
-            Who that is, in the statement's words.
 
         Returns
         -------
-        Exposure
-            To the local threat: nothing counts on a sum or on a trusted server.
+        list of Exposure
+            One, to the local threat: nothing counts on a sum or on a trusted server. Where nobody
+            took part, "nobody" has released nothing.
         """
-        events = {str(client): self.path(client) for client in sorted(participations)}
-        return Exposure(
+        claimed_per_round, claimed_total = self.strategy.claimed_epsilon()
+        events = {str(c): self.path(c) for c in sorted(self.strategy.participations)}
+        seen = Exposure(
             threat=Threat.LOCAL,
             adversary=adversary,
-            per_round=per_round,
+            per_round=self.strategy.release_event(),
             clients=events or {"nobody": ComposedEvent(())},
-            claimed_per_round=claimed[0],
-            claimed_total=claimed[1],
+            claimed_per_round=claimed_per_round,
+            claimed_total=claimed_total,
             notes=("clients' sizes are public",),
         )
+        return [seen]
 
 
 EVALUATE = "evaluate"  # the purpose of such a question
