@@ -311,14 +311,15 @@ def rounds_figure(
     points = _into_panels(_thinned(curves))
     reading = _over_seeds(grouping)
     for comparison in references:
-        beside = points[points["key"].isin(comparison.settings)]
+        name = comparison.about["name"]
+        beside = points[points["key"].isin([setting.key for setting in comparison.settings])]
         accuracy = {n: value for n, value in comparison.accuracy.items() if n <= last}
         if score == "accuracy" and accuracy and len(beside):
             found = {"round": list(accuracy), "mean": list(accuracy.values())}
             lines = pandas.DataFrame(found).merge(beside[["panel"]].drop_duplicates(), how="cross")
-            same = {"key": "", "family": "", "line": comparison.name, "setting": comparison.name}
+            same = {"key": "", "family": "", "line": name, "setting": name}
             points = pandas.concat([points, lines.assign(**same)], ignore_index=True)
-            reading += f" Dashed and dark: {comparison.name}."
+            reading += f" Dashed and dark: {name}."
     first = int(curves["round"].min())
     end = max(int(last), 1)
     few: Any = list(range(first, end + 1)) if end - first <= FEW_ROUNDS else alt.Undefined

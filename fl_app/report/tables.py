@@ -29,23 +29,16 @@ class Comparison:
     """A reference result and the settings that it may be compared with.
 
     Attributes:
-        name: of the paper or the implementation, with the figure.
-        kind: ``paper``, or ``reference`` for an unpublished run of a reference implementation.
-        source: where it was found.
-        remark: what to know when comparing; "" for nothing.
+        about: its entry in ``published.yaml``.
         accuracy: round -> accuracy after it.
-        settings, labels: keys and labels of the settings that agree with it in all that counts.
+        settings: those that agree with it in all that counts.
         differences: setting's label -> what is not as there, though it may be compared.
         rows: (setting, quantity, reference, this run) for all that both sides have.
     """
 
-    name: str
-    kind: str
-    source: str
-    remark: str
+    about: Mapping[str, Any]
     accuracy: dict[int, float]
-    settings: tuple[str, ...]
-    labels: tuple[str, ...]
+    settings: tuple[Setting, ...]
     differences: dict[str, list[str]]
     rows: tuple[tuple[str, str, str, str], ...]
 
@@ -309,17 +302,7 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
         if claimed is not None and setting.claimed is not None:
             both = (f"{claimed:.4g}", f"{setting.claimed:.4g}")
             rows.append((setting.label, "ε claimed for the run", *both))
-    return Comparison(
-        name=entry["name"],
-        kind=entry["kind"],
-        source=entry["source"],
-        remark=entry.get("remark", ""),
-        accuracy=accuracy,
-        settings=tuple(s.key for s in matching),
-        labels=tuple(s.label for s in matching),
-        differences=differences,
-        rows=tuple(rows),
-    )
+    return Comparison(entry, accuracy, tuple(matching), differences, tuple(rows))
 
 
 def _same(have: str | None, wanted: Any) -> bool:

@@ -178,7 +178,7 @@ def published_run(**changes):
 
 def test_a_papers_values_lie_beside_the_run_that_they_are_about():
     (found,) = references(group([published_run()]))
-    assert found.kind == "paper"
+    assert found.about["kind"] == "paper"
     assert [row[2:] for row in found.rows] == [("0.298", "0.100"), ("0.569", "0.250")]
     (differences,) = found.differences.values()
     assert any(
@@ -209,7 +209,7 @@ def test_what_is_published_names_settings_that_exist():
     ):
         config = OmegaConf.to_container(compose(words))
         found = references(group([Run(name="run", config=config)]))
-        assert name in [c.name for c in found]
+        assert name in [c.about["name"] for c in found]
         if words == ["experiment=privatekt_mnist"]:
             assert not found[0].differences
 
