@@ -17,7 +17,7 @@ from strategies.base import CohortStrategy, Parameters, ServerSetup
 class LocalOnly(CohortStrategy):
     """The global model stays what it was; the row holds the clients' mean accuracy.
 
-    ValueError where the run has a finite budget: an accuracy on the test set is sent as it is.
+    The client half refuses a finite budget: an accuracy on the test set is sent as it is.
 
     Attributes
     ----------
@@ -28,11 +28,6 @@ class LocalOnly(CohortStrategy):
     algorithm = "clients that train alone"
 
     def __init__(self, setup: ServerSetup) -> None:
-        if setup.budget.is_private:
-            raise ValueError(
-                f"epsilon={setup.budget.epsilon}: without protection no finite budget can be kept; "
-                "set privacy=none"
-            )
         super().__init__(setup)
         self.accuracy: float | None = None  # of the last round that counted
 
