@@ -30,6 +30,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
+    from murmur.learning.training.stack import Share
     from murmur.learning.training.trainer import Trainer
 
 
@@ -248,6 +249,12 @@ class Client(ABC):
         It follows from the run's seed, ``purpose``, round and client, not from scheduling.
         """
         return experiment_rng(self.setup.seed, purpose, task.round, task.client)
+
+    def share(self, task: Task, data: LocalData) -> "Share":
+        """From what, and on which rows, this client trains: the task's model, and its own."""
+        from murmur.learning.training.stack import Share
+
+        return Share(self.require_model(task), data.indices, self.rng(task, "local training"))
 
     def require_asked(self, task: Task) -> None:
         """TaskError in a round for which this client's share of the budget was not planned."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import Codec, Parts, vector_codec
-from murmur.learning.training.stack import Share
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
@@ -117,23 +116,18 @@ class FedAvgClient(ProtectedClient):
         proximal_mu: float = 0.0,
     ) -> None:
         super().__init__(setup, protection)
-        self.training = LocalTraining(self.trainer, local, proximal_mu)
-
-    def share(self, task: Task, data: LocalData) -> Share:
-        """From what, and on which rows, this client trains."""
-        rng = self.rng(task, "local training")
-        return Share(self.require_model(task), data.indices, rng)
+        self.training = LocalTraining(self, local, proximal_mu)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The update (d,) of local training, as precise as its protection takes it.
 
         Zeros where training diverges.
         """
-        trained = self.training.train(task, data, self.share)
+        trained = self.training.train(task, data)
         kind = self.protection.precision
         place = trained if trained.dtype == kind else None
         return np.subtract(trained, task.model, dtype=kind, out=place)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``."""
-        self.training.train_ahead(asked, self.share)
+        self.training.train_ahead(asked)

@@ -84,7 +84,7 @@ class FedPerClient(FedAvgClient):
         """
         if task.purpose == EVALUATE:
             return self._score(task, data)
-        model = self.training.train(task, data, self.share)
+        model = self.training.train(task, data)
         self.setup.memory.save(task.client, task.round, {"personal": model[self.shared :]})
         return np.subtract(model[: self.shared], task.model[: self.shared], dtype=np.float64)
 

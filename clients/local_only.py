@@ -31,7 +31,7 @@ class LocalOnlyClient(Client):
                 "set privacy=none"
             )
         super().__init__(setup)
-        self.training = LocalTraining(self.trainer, local, proximal_mu)
+        self.training = LocalTraining(self, local, proximal_mu)
 
     def codec(self, task: Task) -> WeightCodec:
         """One number: the share of test examples that the client's model gets right."""
@@ -56,14 +56,14 @@ class LocalOnlyClient(Client):
         """
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
-        model = self.training.train(task, data, self.share)
+        model = self.training.train(task, data)
         self.setup.memory.save(task.client, task.round, {"model": model})
         self.trainer.load(model)
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``."""
-        self.training.train_ahead(asked, self.share)
+        self.training.train_ahead(asked)
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

@@ -5,13 +5,13 @@ the steps are taken stands here once. Local SGD can be done for all clients of a
 stack (``murmur.learning.training.stack``), which then finds its results ready.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import LocalData, NoiseGenerator, Task
+from clients.base import Client, LocalData, NoiseGenerator, Task
 from murmur.common import is_finite
 from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import Share
@@ -20,9 +20,6 @@ from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.settings import Count, Positive, settings
-
-Shares = Callable[[Task, LocalData], Share]
-"""One client's part of a training: start (d,), rows, the order's generator, and a correction."""
 
 
 @settings
@@ -56,10 +53,10 @@ class LocalSgd:
 
 
 class LocalTraining:
-    """Local SGD on ``trainer``; ``proximal_mu``: the pull μ/2·‖w − start‖² towards the start.
+    """Local SGD of ``client``; ``proximal_mu``: the pull μ/2·‖w − start‖² towards the start.
 
-    Training that diverges, which some data may do and others not, counts as no training at all:
-    its result is the model that it started from.
+    ``Client.share`` says from what and on which rows. Training that diverges, which some data may
+    do and others not, counts as no training at all: its result is the model that it started from.
 
     Attributes
     ----------
@@ -69,8 +66,9 @@ class LocalTraining:
         The same as arguments of ``Trainer.train``, for who trains in another way.
     """
 
-    def __init__(self, trainer: Trainer, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
-        self.trainer = trainer
+    def __init__(self, client: Client, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
+        self.client = client
+        self.trainer = client.trainer
         self.sgd = sgd
         self.how: dict[str, Any] = {
             "batch_size": sgd.batch_size,
@@ -81,15 +79,14 @@ class LocalTraining:
         }
         self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32] | None]] = {}
 
-    def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """The parameters (d,) after training, the caller's own.
 
-        ``shares``: gives this client's part, from its task and data. What ``train_ahead`` has
-        got ready is used once and dropped.
+        What ``train_ahead`` has got ready is used once and dropped.
         """
         share, model = self._ahead.pop((task.round, task.client), (None, None))
         if share is None:
-            share = shares(task, data)
+            share = self.client.share(task, data)
         if model is None:
             self.trainer.load(share.start)
             model = self.trainer.train(
@@ -104,7 +101,7 @@ class LocalTraining:
             return share.start.copy()
         return model
 
-    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """Train for all of ``asked`` as one stack, where the model allows it (see ``Client``).
 
         Does nothing where it does not, or for those whom the stack leaves out: ``train`` then
@@ -116,7 +113,7 @@ class LocalTraining:
         if stack is None:
             return
         data = asked[0][1]
-        parts = [shares(task, data) for task, data in asked]
+        parts = [self.client.share(task, data) for task, data in asked]
         models = stack.train(data.images, data.labels, parts, **self.how)
         for (task, _), share, model in zip(asked, parts, models, strict=True):
             self._ahead[task.round, task.client] = share, model

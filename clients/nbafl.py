@@ -22,7 +22,6 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import GridCodec
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
-from murmur.learning.training.stack import Share
 from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
@@ -70,7 +69,7 @@ class NbAFLClient(Client):
         super().__init__(setup)
         size = self.trainer.num_parameters
         self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, settings)
-        self.training = LocalTraining(self.trainer, local, self.noise.proximal_mu)
+        self.training = LocalTraining(self, local, self.noise.proximal_mu)
         self.local = local
         self.schedule: LotSchedule | None = None
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
@@ -145,19 +144,14 @@ class NbAFLClient(Client):
         model = self.trainer.parameters()
         return clip_l2(model if np.isfinite(model).all() else anchor, self.noise.clip)
 
-    def share(self, task: Task, data: LocalData) -> Share:
-        """Training starts from the broadcast model."""
-        rng = self.rng(task, "local training")
-        return Share(self.require_model(task), data.indices, rng)
-
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training, clipped to norm C."""
-        return clip_l2(self.training.train(task, data, self.share), self.noise.clip)
+        return clip_l2(self.training.train(task, data), self.noise.clip)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``; not where the noise goes into the training."""
         if self.schedule is None:
-            self.training.train_ahead(asked, self.share)
+            self.training.train_ahead(asked)
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.common import experiment_rng
-from murmur.learning.training.stack import Share
 from murmur.papers.privatekt import DisjointLabels, Labeller, LabelQuery, SharedLabels, way_of
 from murmur.privacy.noise import NoiseGenerator
 
@@ -43,7 +42,7 @@ class PublicLabels:
 
     def __init__(self, client: Client, local: LocalSgd, labeller: Labeller, most: int) -> None:
         self.client = client
-        self.training = LocalTraining(client.trainer, local)
+        self.training = LocalTraining(client, local)
         self.labeller = labeller
         self.most = most
 
@@ -64,11 +63,6 @@ class PublicLabels:
             raise TaskError(f"indices: must be distinct and lie in 0..{pool - 1}")
         return indices
 
-    def share(self, task: Task, data: LocalData) -> Share:
-        """Training starts from the server's model."""
-        rng = self.client.rng(task, "local training")
-        return Share(self.client.require_model(task), data.indices, rng)
-
     def of(self, task: Task, data: LocalData, images: NDArray[np.int64]) -> NDArray[np.int64]:
         """Labels (K,) of the public ``images`` under the locally trained model.
 
@@ -79,14 +73,14 @@ class PublicLabels:
             start = self.client.require_model(task)
             model = self.labeller.fit(start, rows, data.labels[data.indices])
         else:
-            model = self.training.train(task, data, self.share)
+            model = self.training.train(task, data)
         self.client.trainer.load(model)
         return self.labeller.labels(self.client.setup.public[images])
 
     def ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client.train_ahead``."""
         if not self.labeller.is_closed_form:
-            self.training.train_ahead(asked, self.share)
+            self.training.train_ahead(asked)
 
     def canary(self, name: int, rows: NDArray[np.int64], total: int) -> Canary:
         """Labels at random of the ``rows`` of ``total`` that are the client's, and the next class.

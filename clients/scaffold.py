@@ -73,7 +73,7 @@ class ScaffoldClient(FedAvgClient):
 
         K of option II is the number of local steps over this client's examples.
         """
-        trained = self.training.train(task, data, self.share)
+        trained = self.training.train(task, data)
         update = np.subtract(trained, task.model, dtype=np.float64)
         sgd = self.training.sgd
         drift = update / (sgd.count(len(data)) * sgd.learning_rate)  # (y_i − x)/(Kη)
