@@ -6,10 +6,12 @@ the results are those of `flwr run` bit for bit.
 """
 
 import os
+from pickle import PickleBuffer
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
-from flwr.app import Context, Error, Message
+from flwr.app import Array, Context, Error, Message
 from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
@@ -21,6 +23,8 @@ from murmur.settings import Count, NotNegative, settings
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
 # a client that has answered finds its answer in its ledger.
 RETRIES = 5
+LARGE_ARRAY = 2**20  # bytes from which on an array that several nodes are sent is sent once
+_PLACING = Lock()
 
 
 @settings
@@ -86,9 +90,12 @@ class Worker:
 
     def __init__(self, folders: str) -> None:
         os.environ[own_classes.VARIABLE] = folders
+        from ray.util import register_serializer
+
         from fl_app.client_app import app
 
         identify()
+        register_serializer(Array, serializer=_in_parts, deserializer=_read)
         self._app = app
 
     def answer(self, message: Message, context: Context) -> Message:
@@ -98,6 +105,41 @@ class Worker:
     def process(self) -> int:
         """The process id, for tests that kill it."""
         return os.getpid()
+
+
+def _in_parts(array: Array) -> tuple:
+    """All that ``array`` is; its bytes as what pickle's protocol 5 leaves where it lies.
+
+    What a worker sends in its place: Ray's memory has them as soon as they are copied once.
+    """
+    return array.dtype, array.shape, array.stype, PickleBuffer(array.data)
+
+
+def _in_place(array: Array) -> Any:
+    """What the server sends: where the parts of a large ``array`` lie, the same in every message.
+
+    They are put into Ray's memory once, and stay for as long as the server has the array.
+    """
+    if len(array.data) < LARGE_ARRAY:
+        return _in_parts(array)
+    import ray
+
+    with _PLACING:  # threads send the same array to nodes at a time
+        if not hasattr(array, "_place"):
+            array._place = ray.put(_in_parts(array))  # type: ignore[attr-defined]
+    return array._place  # type: ignore[attr-defined]
+
+
+def _read(sent: Any) -> Array:
+    """The inverse of both; what is read as ``data`` is Ray's memory, in which nobody can write."""
+    if not isinstance(sent, tuple):
+        import ray
+
+        sent = ray.get(sent)
+    dtype, shape, stype, data = sent
+    array = Array(dtype, shape, stype, b"")
+    array.data = memoryview(data)  # type: ignore[assignment]  # all that read it take any buffer
+    return array
 
 
 class RayPool:
@@ -138,6 +180,7 @@ class RayPool:
         self.is_guest = ray_start.is_connected()
         with ray_start.naming_address() as address:
             self._ray = ray_start.start_ray(address, workers)
+        self._ray.util.register_serializer(Array, serializer=_in_place, deserializer=_read)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         folders = os.environ.get(own_classes.VARIABLE, "")

@@ -118,6 +118,17 @@ class Codec(Protocol):
         self.add_to(total, packed, weight)
         return total
 
+    def summand(self, packed: NDArray, weight: int) -> "NDArray[np.int64] | Summand":
+        """What one client adds to a secure sum, (n + 1,): ``expand``, flat, then its weight.
+
+        Raises:
+            MalformedError: as ``check``.
+        """
+        vector = np.zeros(math.prod(self.shape) + 1, np.int64)
+        self.add_to(vector[:-1].reshape(self.shape), packed, weight)
+        vector[-1] = weight
+        return vector
+
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """``total`` if it can be a sum of releases of total ``weight``.
 
@@ -290,11 +301,20 @@ class WeightCodec(Codec):
         """round(value · 2^fraction_bits) · weight, in blocks."""
         self.check(packed)
         for block in blocks(packed.size):
-            # A product with a power of two is exact, and several times faster than ldexp.
-            scaled = np.multiply(packed[block], 2.0**self.fraction_bits, dtype=np.float64)
-            steps = np.rint(scaled, out=scaled).astype(np.int64)
-            steps *= weight
-            total[block] += steps
+            total[block] += self.steps(packed[block], weight)
+
+    def steps(self, values: NDArray, weight: int) -> Integers:
+        """The same of some of the entries."""
+        # A product with a power of two is exact, and several times faster than ldexp.
+        scaled = np.multiply(values, 2.0**self.fraction_bits, dtype=np.float64)
+        steps = np.rint(scaled, out=scaled).astype(np.int64)
+        steps *= weight
+        return steps
+
+    def summand(self, packed: NDArray, weight: int) -> "Summand":
+        """As it is read."""
+        self.check(packed)
+        return Summand(self, packed, weight)
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
@@ -495,9 +515,18 @@ class GridCodec(Codec):
         """The integers, times ``weight``, in blocks."""
         self.check(packed)
         for block in blocks(packed.size):
-            steps = packed[block].astype(np.int64)
-            steps *= weight
-            total[block] += steps
+            total[block] += self.steps(packed[block], weight)
+
+    def steps(self, values: NDArray, weight: int) -> Integers:
+        """The same of some of the entries."""
+        steps = values.astype(np.int64)
+        steps *= weight
+        return steps
+
+    def summand(self, packed: NDArray, weight: int) -> "Summand":
+        """As it is read."""
+        self.check(packed)
+        return Summand(self, packed, weight)
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
@@ -529,6 +558,40 @@ class GridCodec(Codec):
             raise MalformedError(
                 f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
             )
+
+
+@dataclass(frozen=True)
+class Summand:
+    """``Codec.summand`` of a vector, whose integers are made block by block, as they are read.
+
+    Of a model's size there is nothing but ``packed``.
+
+    Attributes:
+        codec: whose entries are summed each by itself.
+        packed: what the codec has checked.
+        weight: of its client.
+    """
+
+    codec: WeightCodec | GridCodec
+    packed: NDArray
+    weight: int
+
+    dtype = np.dtype(np.int64)
+
+    def __len__(self) -> int:
+        return self.codec.size + 1
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n + 1,)."""
+        return (len(self),)
+
+    def __getitem__(self, block: slice) -> NDArray[np.int64]:
+        """The integers of ``block``, which has no step; its place in the vector is from 0 on."""
+        steps = self.codec.steps(self.packed[block], self.weight)
+        if block.stop < len(self):
+            return steps
+        return np.append(steps, self.weight)
 
 
 def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:

@@ -35,7 +35,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -840,9 +839,7 @@ class MaskedVectors:
         had an answer, and a failure is its last word in this sum.
         """
         party = self._load(client)
-        vector = np.zeros(math.prod(codec.shape) + 1, np.int64)
-        codec.add_to(vector[:-1].reshape(codec.shape), packed, weight)
-        vector[-1] = weight
+        vector = codec.summand(packed, weight)
         try:
             self._rows[client] = party.add_masks(vector, self.request.messages[client], self.asked)
         finally:

@@ -4,7 +4,7 @@ Training, an evaluation, a stage of clients before the rounds and a report to th
 simulation are phases, and this is the one place that sends them:
 
     phase = Phase(question, sums, setup)
-    messages = phase.ask(grid)          # one message to each node, for all of its clients
+    messages = phase.ask(grid)          # to each node, for its clients: one, or more where large
     outcome = phase.take(replies)       # the total, who answered, who failed, what it weighed
 
 Replies are untrusted. One that no honest node sends is rejected as a whole: its clients have
@@ -40,6 +40,9 @@ _ENDED = (
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
     ErrorCode.CLIENT_APP_CRASHED,
 )
+# Bytes of a reply in which clients' releases lie beside each other, from which on a node gets more
+# than one message: it then holds no more of them at a time.
+LARGEST_REPLY = 2**28
 _FACTS = ("number", "answered", "failed", "accused", "counted", "bytes_down", "bytes_up")
 
 
@@ -265,7 +268,7 @@ class Phase:
         self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
 
     def ask(self, grid: Grid) -> list[Message]:
-        """The messages: to each node that hosts somebody of the cohort, or to each client.
+        """The messages: to each node that hosts somebody of the cohort, for as many as ``_most``.
 
         Clients without an online node are reported and not charged. Under secure sums the phases
         before masking take place in here, over ``grid``. The caller sends the messages and hands
@@ -278,12 +281,11 @@ class Phase:
         outcome.asked = placement.asked
         outcome.away = len(placement.away)
         outcome.failed.update(placement.away)
+        most = self._most()
         messages = []
         for node, clients in self.summation.prepare(outcome, grid).items():
-            shares = [clients]
-            if question.alone:
-                shares = [[client] for client in clients]
-            messages += [self._message(node, share) for share in shares]
+            shares = range(0, len(clients), most)
+            messages += [self._message(node, clients[i : i + most]) for i in shares]
         return messages
 
     def take(self, replies: Iterable[Message]) -> Outcome:
@@ -327,20 +329,26 @@ class Phase:
 
     # Helpers --------------------------------------------------------------------------------
 
+    def _most(self) -> int:
+        """Of how many clients one message asks: of all that a node has, where it can."""
+        if self.question.alone:
+            return 1
+        if self.summation.side_by_side:
+            return max(1, LARGEST_REPLY // self.question.codec.packed_bytes)
+        return len(self.question.cohort)
+
     def _message(self, node: int, clients: list[int]) -> Message:
         """One node's message, noted as waited for.
 
-        Its group id names round and purpose, and the client where each has a message of its own, so
-        that a reply finds its clients again.
+        Its group id names round, purpose and the first client, so that a reply finds its clients
+        again where a node gets several.
         """
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
         wire.REPLIES.allow(question.codec, len(clients))
         self.outcome.bytes_down += wire.request_size(content, clients)
-        group = f"{question.number} {question.purpose}"
-        if question.alone:
-            group += f" {clients[0]}"
+        group = f"{question.number} {question.purpose} {clients[0]}"
         self._waiting[group, node] = clients
         return Message(content, dst_node_id=node, message_type=question.kind, group_id=group)
 

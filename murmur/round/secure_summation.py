@@ -250,6 +250,8 @@ class SecureSummation:
         Who was in sums that were impossible: by these, group testing names liars.
     """
 
+    side_by_side = True
+
     def __init__(self, sums: Sums, release: Release, number: int) -> None:
         self.sums = sums
         self.release = release

@@ -42,7 +42,14 @@ class Summation(Protocol):
     each message, ``accept`` for each reply that has a contribution, and ``finish`` once.
     ``outcome`` is the phase's: a summation notes there who fails, whose data may have been
     released, and what its own messages weigh.
+
+    Attributes
+    ----------
+    side_by_side : bool
+        Whether a node's contribution has a part for each of its clients; else it is their sum.
     """
+
+    side_by_side: bool
 
     @property
     def added(self) -> forms.Sum | forms.Rows:
@@ -84,6 +91,8 @@ class Plain:
         The groups of a cohort that secure sums would have been over, whose sizes a simulation of
         them reports.
     """
+
+    side_by_side = False
 
     def __init__(
         self,
@@ -134,6 +143,8 @@ class Rows:
 
     It reads each of them, so only what a client's own noise hides is hidden.
     """
+
+    side_by_side = True
 
     def __init__(self, codec: forms.Codec, weights: Weights) -> None:
         self.added = forms.Rows(codec)

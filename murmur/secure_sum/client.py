@@ -217,9 +217,7 @@ class SecureClient:
         return self._included(message)
 
     @_once(Phase.MASK)
-    def add_masks(
-        self, vector: NDArray[np.int64], message: bytes, asked: bytes
-    ) -> NDArray[np.uint8]:
+    def add_masks(self, vector: masks.Vector, message: bytes, asked: bytes) -> NDArray[np.uint8]:
         """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
 
         ``asked``: digest of what all clients are asked with this phase. ValueError for a vector of

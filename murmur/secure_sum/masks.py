@@ -7,7 +7,7 @@ their size is made but the result.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
@@ -23,6 +23,17 @@ Sign = Literal[1, -1]
 _Shift = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]
 _ZEROS = memoryview(bytes(8 * BLOCK))
 _LOG2 = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
+
+
+class Vector(Protocol):
+    """Integers (n,) that are read block by block: an array, or what makes them then."""
+
+    @property
+    def dtype(self) -> np.dtype: ...  # noqa: D102
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    def __len__(self) -> int: ...
+    def __getitem__(self, block: slice, /) -> NDArray[np.integer]: ...
 
 
 def word(bits: int) -> np.dtype:
@@ -85,9 +96,7 @@ def packed_size(length: int, bits: int) -> int:
     return (length * bits + 7) // 8
 
 
-def pack(
-    values: NDArray[np.integer], bits: int, masks: Sequence[tuple[bytes, Sign]] = ()
-) -> NDArray[np.uint8]:
+def pack(values: Vector, bits: int, masks: Sequence[tuple[bytes, Sign]] = ()) -> NDArray[np.uint8]:
     """Integers (n,) modulo 2^bits at ``bits`` bits each, the most significant bit first.
 
     ``masks``: keys of those that are added to them first, each with its sign (``add_mask``).

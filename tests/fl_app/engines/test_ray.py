@@ -13,6 +13,7 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
+from fl_app.engines import ray as ray_engine
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
@@ -62,6 +63,36 @@ def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_p
         assert measured(folder) == measured(inline)
     assert measured(inline)[0]["count"] == 64
     assert len(set(map(id, pools))) == 1
+
+
+def test_a_large_array_is_put_into_rays_memory_once_and_read_there(tmp_path, monkeypatch, engine):
+    words = ["strategy=fedavg", "protection=distributed", "privacy.epsilon=20"]
+    words += ["privacy.secure_aggregation=on"]
+    inline = run_inline(tmp_path / "inline", *words)
+    sent, received = [], []
+    place, answer = ray_engine._in_place, RayPool.answer
+
+    def placed(array):
+        sent.append((array.shape, place(array)))
+        return sent[-1][1]
+
+    def answered(self, *question):
+        reply = answer(self, *question)
+        for record in reply.content.array_records.values():
+            received.extend(type(array.data) for array in record.values())
+        return reply
+
+    monkeypatch.setattr(ray_engine, "LARGE_ARRAY", 1_000)
+    monkeypatch.setattr(ray_engine, "_in_place", placed)
+    monkeypatch.setattr(RayPool, "answer", answered)
+    folder = RunFolder(tmp_path / "ray")
+    RayEngine(workers=2, nodes=6).run([*WORDS, *words, f"run_dir={folder.path}"], folder)
+    assert weights(folder.path) == weights(inline.path)
+    size = max(shape for shape, _ in sent)
+    models = [where for shape, where in sent if shape == size]
+    assert len(models) == 12 and len(set(models)) == 2  # to each node in each of two rounds
+    assert all(isinstance(parts, tuple) for shape, parts in sent if shape != size)  # a norm
+    assert received == [memoryview] * 12
 
 
 def test_a_worker_killed_while_it_answers_is_replaced_and_its_clients_pay_once(tmp_path, engine):

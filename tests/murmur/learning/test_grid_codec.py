@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from murmur.learning.codec import LARGEST, GridCodec, MalformedError, Sum
+from murmur.common import BLOCK, blocks
+from murmur.learning.codec import LARGEST, GridCodec, MalformedError, Sum, WeightCodec
 
 
 def test_a_sum_does_not_depend_on_how_clients_are_grouped():
@@ -26,6 +27,19 @@ def test_what_is_beyond_the_bound_is_cut_to_it():
     assert packed.tolist() == [10, -10]
 
 
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK, 2 * BLOCK + 7])
+@pytest.mark.parametrize("kind", [GridCodec, WeightCodec])
+def test_what_a_secure_sum_adds_is_the_same_block_by_block(kind, size):
+    codec = kind(size)
+    packed = codec.pack(np.random.default_rng(1).normal(0, 1000, size))
+    summand = codec.summand(packed, 3)
+    assert (summand.dtype, summand.shape) == (np.int64, (size + 1,)) and len(summand) == size + 1
+    whole = np.append(codec.expand(packed, 3), 3)
+    read = [summand[block] for block in blocks(size + 1)]
+    assert all(part.dtype == np.int64 for part in read)
+    assert np.concatenate(read).tobytes() == whole.tobytes()
+
+
 @pytest.mark.parametrize(
     "packed",
     [
@@ -37,8 +51,9 @@ def test_what_is_beyond_the_bound_is_cut_to_it():
     ids=["dtype", "shape", "too large", "least integer"],
 )
 def test_hostile_contributions_are_refused(packed):
-    with pytest.raises(MalformedError):
-        GridCodec(3, bound=10).expand(packed, 1)
+    for take in (GridCodec(3, bound=10).expand, GridCodec(3, bound=10).summand):
+        with pytest.raises(MalformedError):
+            take(packed, 1)
 
 
 def test_hostile_totals_are_refused():

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
+from murmur.round import phase
 from murmur.round.host import SecureParties
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureSumError
@@ -117,6 +119,41 @@ def test_what_all_clients_of_a_node_are_sent_alike_travels_once(tmp_path, monkey
     assert sizes[0] == pytest.approx(sizes[1], abs=60)  # terms are compressed with a run's name
 
 
+def parts_of_a_node(monkeypatch, *words, folder, largest):
+    """Who was asked to train together in each message of a round with replies of ``largest``."""
+    asked = []
+    plainly = InlineGrid.send_and_receive
+
+    def recording(self, messages, *, timeout=None):
+        messages = list(messages)
+        sent = [m.content.config_records.get("task") for m in messages]
+        asked.extend(list(task["clients"]) for task in sent if task is not None)
+        return plainly(self, messages, timeout=timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InlineGrid, "send_and_receive", recording)
+        patch.setattr(phase, "LARGEST_REPLY", largest)
+        run = run_inline(folder, "federation.num_rounds=1", *words, nodes=2)
+    return run, asked
+
+
+def test_clients_of_one_node_answer_in_more_messages_where_their_releases_are_large(
+    tmp_path, monkeypatch
+):
+    run = partial(parts_of_a_node, monkeypatch)
+    together, asked = run(ON, folder=tmp_path / "together", largest=100)
+    assert asked == [[0, 1, 2], [3, 4, 5]]
+    for largest, parts in ((1, [[0], [1], [2], [3], [4], [5]]), (7, [[0, 1], [2], [3, 4], [5]])):
+        apart, asked = run(ON, folder=tmp_path / f"{largest}", largest=largest)  # 3 labels each
+        assert asked == parts
+        assert model(apart) == model(together)
+        sizes = [each.rows()[1][name] for each in (apart, together) for name in ("bytes_up",)]
+        assert sizes[0] == sizes[1]
+    # A node's sum is as large as one of its clients' releases.
+    _, asked = run(folder=tmp_path / "plain", largest=1)
+    assert asked == [[0, 1, 2], [3, 4, 5]]
+
+
 # Interruptions ----------------------------------------------------------------------------------
 
 MOMENTS = ["advertise", "share", "check", "mask", "confirm", "reveal", "checkpoint"]
@@ -136,10 +173,12 @@ def die_in_round_2(monkeypatch, moment):
     monkeypatch.setattr(InlineGrid, "send_and_receive", dying)
 
 
+@pytest.mark.parametrize("largest", [1, phase.LARGEST_REPLY])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interrupted_sum_is_gone_on_with_and_paid_for_once(
-    tmp_path, secure_run, monkeypatch, moment
+    tmp_path, secure_run, monkeypatch, moment, largest
 ):
+    monkeypatch.setattr(phase, "LARGEST_REPLY", largest)
     with monkeypatch.context() as patched:
         die_in_round_2(patched, moment)
         with pytest.raises(KeyboardInterrupt):
