@@ -314,7 +314,7 @@ class SecureSummation:
 
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add phase MASK of a node's clients to ``content``, the request to train."""
-        asked = question(content)
+        asked = self._sums[0].asked or question(content)  # all of a phase are asked alike
         for each in self._sums:
             each.asked = asked
         content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
