@@ -29,8 +29,8 @@ from murmur.learning.linear_model import Head, directions, unit
 from murmur.learning.process import one_thread
 from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Event, NonPrivateEvent, Unit
-from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.privacy.events import Event, Unit
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
 
 Rows = NDArray[np.float64]
@@ -68,38 +68,27 @@ class NoisySum:
         self, budget: Budget, size: int, sensitivity: float, part: float, unit: Unit, most: int
     ) -> None:
         self.unit = unit
-        self.noise: DistributedGaussian | None = None
-        bits = _FINEST_STEPS
-        while not self._fits(budget, size, sensitivity, part, most, bits):
-            bits -= 1
         honest = budget.honest_clients
+        self.noise: SharedNoise = NoNoise()
+        for bits in range(_FINEST_STEPS, -1, -1):
+            if budget.is_private:
+                moved = sensitivity * 2.0**bits + 2 * math.sqrt(size)
+                sigma = budget.noise_multiplier(part) * moved
+                self.noise = DistributedGaussian(sigma, moved, honest)
+            if most * 2**bits + self.noise.reach <= LARGEST:
+                break
         coarse = bits < 1
-        if self.noise is not None:
-            whole = self.noise.share * math.sqrt(honest)
-            coarse = coarse or whole < FINEST or self.noise.share < FINE_SHARE
+        if budget.is_private:
+            coarse |= self.noise.deviation(honest) < FINEST or self.noise.deviation(1) < FINE_SHARE
         if coarse:
             raise ValueError(
                 f"records={most}: sums of so many records at epsilon={budget.epsilon:g} do not "
                 "fit into 32 bits; lower privacy.epsilon, or state how many one client has at most"
             )
-        reach = 0
-        if self.noise is not None:
-            reach = self.noise.reach
+        reach = self.noise.reach
         self.steps = 1 << bits
         self.largest = most * self.steps
         self.codec = GridCodec(size, 1 / self.steps, self.largest + reach, reach)
-
-    def _fits(
-        self, budget: Budget, size: int, sensitivity: float, part: float, most: int, bits: int
-    ) -> bool:
-        """Whether a grid of 2^−``bits`` leaves room for the sum and its noise, which is made."""
-        reach = 0
-        if budget.is_private:
-            moved = sensitivity * 2.0**bits + 2 * math.sqrt(size)
-            sigma = budget.noise_multiplier(part) * moved
-            self.noise = DistributedGaussian(sigma, moved, budget.honest_clients)
-            reach = self.noise.reach
-        return most * 2**bits + reach <= LARGEST or bits < 1
 
     def event(self) -> Event:
         """One client's message, to whoever reads it.
@@ -107,7 +96,7 @@ class NoisySum:
         A sum over honest clients hides it by their noise as well (``Hiding.NOISE``); with the noise
         of h clients together it keeps its part of the budget.
         """
-        return NonPrivateEvent() if self.noise is None else self.noise.release(self.unit)
+        return self.noise.release(self.unit)
 
     def rounded(self, vectors: Rows) -> NDArray[np.int64]:
         """The sum (p,) of ``vectors`` (n, p) in steps, each rounded towards zero by itself.
@@ -119,7 +108,7 @@ class NoisySum:
     def privatize(self, total: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """One client's ``total`` (p,), cut to what ``most`` units can reach, with its noise."""
         steps = np.clip(total, -self.largest, self.largest)
-        return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
+        return self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """The sum (p,) that ``total`` (p,), a sum over any number of clients, stands for."""
@@ -127,9 +116,7 @@ class NoisySum:
 
     def deviation(self, clients: int) -> float:
         """σ of the noise on an entry of a sum over ``clients``, in the units of a vector."""
-        if self.noise is None:
-            return 0.0
-        return self.noise.share * math.sqrt(clients) / self.steps
+        return self.noise.deviation(clients) / self.steps
 
 
 class CentreSum(NoisySum):

@@ -13,7 +13,6 @@ apart, so that a class that is a cluster or two needs a dozen numbers instead of
 less noise hides it. Symbols: d or k = numbers for each class, C = classes, P = images of the pool.
 """
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -25,9 +24,9 @@ from murmur.learning.codec import LARGEST, GridCodec
 from murmur.learning.linear_model import centred
 from murmur.learning.process import one_thread
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
-from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
 
 
@@ -47,7 +46,7 @@ class StatisticsRelease:
 
     Attributes:
         shape: (k, C).
-        noise: one client's share; None without a budget.
+        noise: one client's share; ``NoNoise`` without a budget.
         codec: the form in which a release travels, in steps of 2⁻²⁰.
 
     Raises:
@@ -68,19 +67,16 @@ class StatisticsRelease:
                 f"components={components}: must lie in 1..{features}, the number of features"
             )
         self.shape = (components or features, classes)
-        self.noise: DistributedGaussian | None = None
-        reach = 0
+        self.noise: SharedNoise = NoNoise()
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
-            reach = self.noise.reach
+        reach = self.noise.reach
         if CLIP_STEPS + reach > LARGEST:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
         self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
 
     def event(self) -> Event:
         """One client's message, to whoever reads it; in a sum others' noise hides it as well."""
-        if self.noise is None:
-            return NonPrivateEvent()
         return self.noise.release()
 
     def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
@@ -89,8 +85,6 @@ class StatisticsRelease:
         ValueError where it is longer than 1 or not finite.
         """
         steps = truncate(matrix, 1.0).ravel()
-        if self.noise is None:
-            return steps
         return self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -99,9 +93,7 @@ class StatisticsRelease:
 
     def sigma(self, clients: int) -> float:
         """Standard deviation of the noise on an entry of a sum over ``clients``."""
-        if self.noise is None:
-            return 0.0
-        return self.noise.share * math.sqrt(clients) / CLIP_STEPS
+        return self.noise.deviation(clients) / CLIP_STEPS
 
 
 @lru_cache(maxsize=64)

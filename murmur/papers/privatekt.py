@@ -37,7 +37,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
-from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Count, Positive, Share, settings
 
@@ -212,26 +212,20 @@ class Votes(Answers):
     sums only, the noise that keeps it is that of all honest clients together.
 
     Attributes:
-        noise: one client's share; None without a budget.
+        noise: one client's share; ``NoNoise`` without a budget.
         steps: how many grid steps a vote is.
     """
 
     def __init__(self, query: LabelQuery) -> None:
         super().__init__(query)
         self.noise = _vote_noise(query.budget, query.count)
-        grid = 1.0
-        reach = 0
-        if self.noise is not None:
-            grid = self.noise.grid
-            reach = self.noise.reach
-        self.steps = round(1 / grid)  # of a vote
+        reach = self.noise.reach
+        self.steps = round(1 / self.noise.grid)  # of a vote
         size = query.count * query.classes
-        self.codec = self.grid = forms.GridCodec(size, grid, self.steps + reach, reach)
+        self.codec = self.grid = forms.GridCodec(size, self.noise.grid, self.steps + reach, reach)
 
     def event(self) -> Event:
         """One noised vector of K votes."""
-        if self.noise is None:
-            return NonPrivateEvent()
         return self.noise.release()
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
@@ -239,23 +233,15 @@ class Votes(Answers):
         votes = np.zeros((len(labels), self.query.classes), np.int64)
         cast = np.flatnonzero(labels != ABSTAINED)
         votes[cast, labels[cast]] = self.steps
-        if self.noise is None:
-            return votes.ravel()
         return self.noise.privatize_integers(votes.ravel(), rng)
 
     def counts(self, total: Integers) -> NDArray[np.float64]:
         """Noisy votes."""
         return self.grid.mean(total, 1).reshape(self.query.count, -1)
 
-    def _sigma(self, clients: float) -> float:
-        """Standard deviation on one count of a sum over ``clients``, in votes."""
-        if self.noise is None:
-            return 0.0
-        return self.noise.share * self.noise.grid * math.sqrt(clients)
-
     def lead(self, clients: float, agreement: float = 0.6) -> float:
         """Both counts hold Gaussian noise."""
-        sigma = self._sigma(clients)
+        sigma = self.noise.deviation(clients)
         if sigma == 0:
             return math.inf
         votes = clients * (agreement - (1 - agreement) / (self.query.classes - 1))
@@ -269,7 +255,7 @@ class Votes(Answers):
         classes = self.query.classes
         votes = self.counts(total)
         votes = votes - votes.mean(axis=1, keepdims=True)
-        variance = self._sigma(weight) ** 2 + weight / classes
+        variance = self.noise.deviation(weight) ** 2 + weight / classes
         surplus = float((votes**2).sum(axis=1).mean()) - (classes - 1) * variance
         lead = math.sqrt(max(0.0, surplus * classes / (classes - 1)))
         return votes * (lead / variance)
@@ -299,10 +285,10 @@ def _randomizer(budget: Budget, count: int, classes: int) -> RandomizedResponse 
 
 
 @lru_cache(maxsize=64)
-def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
+def _vote_noise(budget: Budget, count: int) -> SharedNoise:
     """Noise in votes, on a grid that a vote is a whole number of steps of."""
     if not budget.is_private:
-        return None
+        return NoNoise()
     return DistributedGaussian.calibrated(
         budget.epsilon,
         budget.delta_of_noise,

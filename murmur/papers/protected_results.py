@@ -448,7 +448,7 @@ class ProtectedCounts:
         mechanism = self._mechanism
         if isinstance(mechanism, DiscreteLaplace):
             return math.sqrt(2) * mechanism.scale * math.sqrt(clients)
-        return mechanism.share * mechanism.grid * math.sqrt(clients)
+        return mechanism.deviation(clients)
 
     def event(self) -> Event:
         """One release of both counts, to whoever reads it."""

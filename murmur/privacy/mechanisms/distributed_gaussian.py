@@ -121,6 +121,10 @@ class DistributedGaussian:
         """
         return math.ceil(_DEVIATIONS * self.share)
 
+    def deviation(self, clients: float) -> float:
+        """The deviation of the noise of ``clients`` together, in the units of a contribution."""
+        return self.share * self.grid * math.sqrt(clients)
+
     def client_event(self) -> events.Event:
         """One client's message, to whoever reads it."""
         if self.coordinates is None:
@@ -156,6 +160,28 @@ class DistributedGaussian:
 
     def _change(self, coordinates: int) -> float:
         return self.sensitivity / self.grid / math.sqrt(max(1, coordinates))
+
+
+class NoNoise:
+    """Stands for ``DistributedGaussian`` where nothing is private: adds nothing, and says so."""
+
+    grid = 1.0
+    reach = 0
+
+    def deviation(self, clients: float) -> float:
+        """None."""
+        return 0.0
+
+    def release(self, unit: events.Unit = events.Unit.CLIENT) -> events.Event:
+        """A message as it is."""
+        return events.NonPrivateEvent()
+
+    def privatize_integers(self, k: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``k`` itself; nothing is drawn."""
+        return k
+
+
+SharedNoise = DistributedGaussian | NoNoise
 
 
 def fine_grid(sigma: float, honest_clients: int) -> float:
