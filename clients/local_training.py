@@ -150,7 +150,6 @@ class PrivateTraining:
             )
         self.trainer = trainer
         self.how = how
-        self.descent = how.descent()
         self.delta = budget.delta
         self.schedule = how.schedule(budget.releases, budget.record_unit)
 
@@ -180,7 +179,7 @@ class PrivateTraining:
         self.trainer.load(model)
         train_privately(
             self.trainer,
-            self.descent,
+            self.how,
             self.schedule,
             epsilon,
             self.delta,

@@ -18,6 +18,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # What types are called, and pydantic's names for what is of the right type and out of its range.
 _WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}

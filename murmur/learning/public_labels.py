@@ -11,7 +11,6 @@ model. All of it is post-processing of that model: no private data are touched.
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from scipy.special import log_softmax
 
 from murmur.learning.linear_model import centred, ridge
 from murmur.learning.process import one_thread
+from murmur.settings import Count, Positive, settings
 
 _KEPT = 4  # graphs of a process
 _GRAPHS: dict[tuple[Any, ...], Any] = {}
@@ -71,7 +71,7 @@ def cohort_for_plurality(
     return math.ceil(z**2 * (first + second - lead**2) / lead**2)
 
 
-@dataclass(frozen=True)
+@settings
 class LabelSpreading:
     """``conf/spreading``: how labels spread over a pool of images.
 
@@ -84,22 +84,17 @@ class LabelSpreading:
         penalty: λ of the ridge regression after each pass.
     """
 
-    passes: Sequence[Sequence[float]] = ((0.3, 0.99), (1.0, 0.9), (1.0, 0.9))
-    components: int = 200
-    neighbours: int = 10
-    steps: int = 60
-    penalty: float = 1.0
+    passes: Sequence[Any] = ((0.3, 0.99), (1.0, 0.9), (1.0, 0.9))
+    components: Count = 200
+    neighbours: Count = 10
+    steps: Count = 60
+    penalty: Positive = 1.0
 
     def __post_init__(self) -> None:
-        if not self.passes:
-            raise ValueError("passes=[]: must be at least one")
-        if not all(map(_is_pass, self.passes)):
-            raise ValueError(f"passes={self.passes}: each must be [share above 0, α in (0, 1)]")
-        for name in ("components", "neighbours", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
-        if not self.penalty > 0:
-            raise ValueError(f"penalty={self.penalty}: must be above 0")
+        if not self.passes or not all(map(_is_pass, self.passes)):
+            raise ValueError(
+                f"passes={self.passes}: must be at least one [share above 0, α in (0, 1)]"
+            )
 
     def graph(self, pool: NDArray[np.float32]) -> Any:
         """S = D^−½ A D^−½, a sparse (P, P), of ``pool`` (P, d); A holds cosines, symmetrically.

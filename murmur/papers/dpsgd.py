@@ -23,7 +23,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import Unit
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Count, Positive, settings
+from murmur.settings import Count, settings
 
 
 @settings
@@ -65,27 +65,8 @@ def signal_to_noise(
 
 
 @settings
-class LocalDpSgd(Lots):
-    """A client's own DP-SGD.
-
-    Attributes:
-        clipping_norm: C of one example's gradient.
-        learning_rate: η.
-        views: how many shifts of an image its gradient is the mean of; see ``DpSgd``. Costs
-            nothing.
-        average: decay of a moving average of the weights, which is what remains; costs nothing.
-    """
-
-    clipping_norm: Positive
-    learning_rate: Positive
-    views: int = 1
-    average: float = 0.0
-
-    def descent(self) -> DpSgd:
-        """How the steps are computed; ValueError for ``views`` or ``average`` out of range."""
-        return DpSgd(
-            self.lot_size, self.clipping_norm, self.learning_rate, self.views, self.average
-        )
+class LocalDpSgd(DpSgd, Lots):
+    """A client's own DP-SGD: how often, and how its steps are computed."""
 
 
 def train_privately(

@@ -22,18 +22,18 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
-from murmur.common import require_count, require_positive
 from murmur.learning.models import Dropout
 from murmur.learning.training import batches
 from murmur.learning.training.parameters import FlatModel
+from murmur.settings import Count, Decay, Positive, settings
 
 if TYPE_CHECKING:
     from murmur.learning.training.trainer import Trainer
@@ -61,7 +61,7 @@ Sample = Callable[[int], NDArray[np.bool_]]
 Perturb = Callable[[Integers], Integers]
 
 
-@dataclass(frozen=True)
+@settings
 class DpSgd:
     """Settings of DP-SGD.
 
@@ -81,20 +81,11 @@ class DpSgd:
         ValueError: a setting is out of range.
     """
 
-    lot_size: int
-    clipping_norm: float
-    learning_rate: float
-    views: int = 1
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_count("lot_size", self.lot_size)
-        require_positive("clipping_norm", self.clipping_norm)
-        require_positive("learning_rate", self.learning_rate)
-        if not 1 <= self.views <= len(SHIFTS):
-            raise ValueError(f"views={self.views}: must lie in 1..{len(SHIFTS)}")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average={self.average}: must lie in [0, 1)")
+    lot_size: Count
+    clipping_norm: Positive
+    learning_rate: Positive
+    views: Annotated[int, Field(ge=1, le=len(SHIFTS))] = 1
+    average: Decay = 0.0
 
     def train(
         self,

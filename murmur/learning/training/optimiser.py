@@ -1,13 +1,15 @@
 """Optimisers over a flat parameter vector, in place and without allocation per step."""
 
 import math
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from murmur.settings import Decay, NotNegative, Positive, settings
 
-@dataclass(frozen=True)
+
+@settings
 class Optimisation:
     """How parameters w follow the gradient g of the mean loss over a batch.
 
@@ -25,28 +27,18 @@ class Optimisation:
         ValueError: a setting is outside its range, or momentum is set for Adam.
     """
 
-    lr: float
-    optimizer: str = "sgd"
-    momentum: float = 0.0
+    lr: Positive
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    momentum: Decay = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    proximal_mu: float = 0.0
+    weight_decay: NotNegative = 0.0
+    proximal_mu: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr={self.lr}: must be finite and above 0")
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer={self.optimizer!r}: must be sgd or adam")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
         if self.momentum and self.optimizer == "adam":
             raise ValueError(f"momentum={self.momentum}: must be 0 for adam; set betas instead")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas}: must be two numbers, at least 0 and below 1")
-        for name in ("weight_decay", "proximal_mu"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value}: must be finite and at least 0")
 
     @property
     def is_plain(self) -> bool:
