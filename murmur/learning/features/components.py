@@ -11,14 +11,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from murmur.learning.data.cache import cache_folder, publish_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
+from murmur.settings import Count, settings
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -85,7 +87,7 @@ class Components:
         return cls(arrays["features_mean"], arrays["features_projection"])
 
 
-@dataclass(frozen=True)
+@settings
 class Features:
     """A feature map and how many of its principal components are kept.
 
@@ -102,16 +104,10 @@ class Features:
 
     name: str
     map: FeatureMap = field(compare=False)
-    components: int | None = 400
-    power: float = 1.0
+    components: Count | None = 400
+    power: Annotated[float, Field(ge=0, le=1)] = 1.0
     slow: ClassVar[bool] = False
     needs_pool: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.components is not None and self.components < 1:
-            raise ValueError(f"components={self.components}: must be at least 1")
-        if not 0 <= self.power <= 1:
-            raise ValueError(f"power={self.power}: must lie in [0, 1]")
 
     def fit(self, pool: NDArray[np.float32]) -> Components:
         """The components over ``pool``; see ``fit``."""
@@ -176,6 +172,7 @@ class Ready:
     map: FeatureMap = field(compare=False)
     known: Known
     slow: bool = False
+    power: ClassVar[float] = 1.0
     needs_pool: ClassVar[bool] = False
 
     @property
@@ -248,7 +245,7 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
     axes = axes[:, kept][:, ::-1]
     # An axis has no sign of its own: let its largest entry be positive.
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    projection = (axes * (signs / _deviations(values, features.power))).T * scale
+    projection = (axes * (signs / values ** (features.power / 2))).T * scale
     return Components(mean.astype(np.float32), projection.astype(np.float32))
 
 
@@ -282,16 +279,15 @@ def featured(
     fitted: AnyFitted | None
     if dataset.train.images.nbytes < _LARGE and not features.slow:
         fitted = features.fit(pool)
-        return _with(dataset, features, fitted, *_both(dataset, features, fitted)), fitted
+        return with_components(dataset, features, fitted), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
     if not folder.is_dir():
         fitted = features.fit(pool)
         with publish_folder(folder) as temporary:
             np.savez(temporary / "fitted.npz", allow_pickle=False, **fitted.arrays())
-            for part, values in zip(
-                ("train", "test"), _both(dataset, features, fitted), strict=True
-            ):
-                np.save(temporary / f"{part}.npy", values)
+            found = with_components(dataset, features, fitted)
+            np.save(temporary / "train.npy", found.train.images)
+            np.save(temporary / "test.npy", found.test.images)
     try:
         with np.load(folder / "fitted.npz", allow_pickle=False) as arrays:
             fitted = features.read(arrays)
@@ -307,26 +303,11 @@ def featured(
     return _with(dataset, features, fitted, *parts), fitted
 
 
-def _deviations(values: NDArray[np.float64], power: float) -> NDArray[np.float64]:
-    """√λ, to a power."""
-    if power == 1:
-        return np.sqrt(values)
-    return values ** (power / 2)
-
-
 def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) -> Dataset:
     """``dataset`` with the features of components that somebody has fitted."""
-    return _with(dataset, features, fitted, *_both(dataset, features, fitted))
-
-
-def _both(
-    dataset: Dataset, features: AnyFeatures, fitted: AnyFitted
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features of the training images and of the test images."""
-    return (
-        features.apply(fitted, dataset.train.images),
-        features.apply(fitted, dataset.test.images),
-    )
+    train = features.apply(fitted, dataset.train.images)
+    test = features.apply(fitted, dataset.test.images)
+    return _with(dataset, features, fitted, train, test)
 
 
 def _with(
@@ -346,16 +327,12 @@ def _with(
     )
 
 
-def _more(features: AnyFeatures) -> str:
-    power = getattr(features, "power", 1.0)
-    return "" if power == 1 else f" {power}"
-
-
 def _digest(dataset: Dataset, features: AnyFeatures, pool: NDArray[np.float32]) -> str:
     """What names the kept features: the map and every image."""
-    state = hashlib.sha256(
-        f"{_FORMAT} {features.name} {features.components}{_more(features)}".encode()
-    )
+    told = f"{_FORMAT} {features.name} {features.components}"
+    if features.power != 1:
+        told += f" {features.power}"
+    state = hashlib.sha256(told.encode())
     for images in (pool, dataset.train.images, dataset.test.images):
         state.update(repr(images.shape).encode())
         state.update(np.ascontiguousarray(images).data)

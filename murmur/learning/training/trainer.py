@@ -19,18 +19,7 @@ from murmur.learning.inference import Inference
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
 from murmur.learning.process import LARGE
-from murmur.learning.training import backends, stack, trial
-from murmur.learning.training.batches import (
-    BatchLoader,
-    Images,
-    Indices,
-    Labels,
-    ResidentImages,
-    as_tensor,
-    count_steps,
-    index_tensor,
-    target_rows,
-)
+from murmur.learning.training import backends, batches, stack, trial
 from murmur.learning.training.optimiser import Optimisation, Optimiser
 from murmur.learning.training.parameters import FlatModel
 
@@ -106,8 +95,8 @@ class Trainer:
         self._module = self.flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
         self._backend = backends.backend_for(self.flat, self.input_shape, fused, precision)
-        self._images = ResidentImages(self.input_shape, self._device)
-        self._loader = BatchLoader(self._backend.room, self._device)
+        self._images = batches.ResidentImages(self.input_shape, self._device)
+        self._loader = batches.BatchLoader(self._backend.room, self._device)
         self._inference = Inference(
             self._module,
             self._backend.reading,
@@ -189,15 +178,15 @@ class Trainer:
 
     def train(
         self,
-        images: Images,
-        labels: Labels,
+        images: batches.Images,
+        labels: batches.Labels,
         *,
         rng: np.random.Generator,
         batch_size: int,
         lr: float,
         epochs: int | None = None,
         steps: int | None = None,
-        indices: Indices | None = None,
+        indices: batches.Indices | None = None,
         momentum: float = 0.0,
         optimizer: Literal["sgd", "adam"] = "sgd",
         betas: tuple[float, float] = (0.9, 0.999),
@@ -240,14 +229,14 @@ class Trainer:
         """
         how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
         source = self._images.tensor(images)
-        chosen = index_tensor(indices, len(images))
-        targets = target_rows(labels, chosen, (len(images), self.num_classes), soft_targets)
-        limit = count_steps(epochs, steps, len(targets), batch_size)
+        chosen = batches.index_tensor(indices, len(images))
+        targets = batches.target_rows(labels, chosen, (len(images), self.num_classes), soft_targets)
+        limit = batches.count_steps(epochs, steps, len(targets), batch_size)
         pulled_to = self._arranged("anchor", anchor)
         added = self._arranged("correction", correction)
         if chosen is not None:
             chosen = chosen.to(self._device)
-        batches = self._loader.batches(
+        steps_ahead = self._loader.batches(
             source, targets.to(self._device), chosen, size=batch_size, steps=limit, rng=rng
         )
         if self._dropouts:
@@ -260,7 +249,7 @@ class Trainer:
             if pulled_to is None:
                 pulled_to = vector.clone() if proximal_mu else vector
             optimiser = None if how.is_plain else Optimiser(vector)
-            for x, y in batches:
+            for x, y in steps_ahead:
                 if optimiser is None:
                     backend.descend(x, y, how.lr, how.retention)
                     if how.pull:
@@ -277,7 +266,7 @@ class Trainer:
             backend.rest()
         return self.parameters()
 
-    def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
+    def logits(self, images: batches.Images, batch_size: int = 128) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
 
         The last bits of an image's logits may depend on which images share its batch.
@@ -285,12 +274,12 @@ class Trainer:
         self._images.check(images)
         return self._inference.logits(images, batch_size)
 
-    def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
+    def evaluate(self, images: batches.Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
 
     def _alone(
-        self, images: Images, labels: NDArray[np.int64], share: stack.Share, kind: "Kind"
+        self, images: batches.Images, labels: NDArray[np.int64], share: stack.Share, kind: "Kind"
     ) -> NDArray[np.float32]:
         """One client of ``kind`` by itself, for ``Lockstep`` to compare with."""
         self.load(share.start)
@@ -312,7 +301,7 @@ class Trainer:
             return None
         if values.shape != (self.num_parameters,):
             raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
-        return self._backend.arrange(as_tensor(values).to(self._device))
+        return self._backend.arrange(batches.as_tensor(values).to(self._device))
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
