@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from murmur.learning.models import Flatten
@@ -128,9 +129,7 @@ def clustering_model(trainer: Trainer) -> ClusteringAutoencoder:
 
 def assignments(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float64]:
     """Soft assignments q (N, clusters) of images (N, C, H, W) under the present parameters."""
-    logits = trainer.logits(images).astype(np.float64)
-    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return probabilities / probabilities.sum(axis=1, keepdims=True)
+    return softmax(trainer.logits(images).astype(np.float64), axis=1)
 
 
 def target_distribution(

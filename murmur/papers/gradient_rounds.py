@@ -25,6 +25,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from murmur.learning.process import one_thread
 
@@ -56,7 +57,7 @@ def gradient(
         rows = features.astype(np.float64)
         logits = constant * weights[0] + rows @ weights[1:]
         logits += adjustment * log_frequencies(labels, weights.shape[1])
-        residuals = -softmax(logits)
+        residuals = -softmax(logits, axis=1)
         residuals[np.arange(len(labels)), labels] += 1
         slopes = np.vstack([constant * residuals.sum(axis=0), rows.T @ residuals])
     return slopes / len(labels) ** balance
@@ -89,12 +90,6 @@ def flattened(slopes: NDArray[np.floating], flatten: float) -> NDArray[np.float6
     lengths = np.linalg.norm(wide, axis=(-2, -1), keepdims=True)
     reached = np.linalg.norm(flat, axis=(-2, -1), keepdims=True)
     return flat * (lengths / np.maximum(reached, np.finfo(float).tiny))
-
-
-def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a linear model of these ``logits`` (n, C) predicts, (n, C)."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 def start_from_names(names: NDArray[np.float32], scale: float) -> NDArray[np.float64]:

@@ -18,12 +18,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from scipy.special import softmax
 
 from fl_app.run.experiment import Experiment
 from murmur.common import experiment_rng
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve, over_owners
-from murmur.papers.gradient_rounds import flattened, log_frequencies, softmax
+from murmur.papers.gradient_rounds import flattened, log_frequencies
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.round.phase import Outcome
 from strategies.gradient_rounds import GradientRounds
@@ -94,7 +95,7 @@ class Owners:
         logits = self.features @ weights.astype(np.float32) + biases
         if settings.logit_adjustment:
             logits = logits + settings.logit_adjustment * self.adjustments(weights.shape[1])
-        residuals = -softmax(logits)
+        residuals = -softmax(logits, axis=1)
         residuals[np.arange(len(self.labels)), self.labels] += 1
         found = self._slopes(residuals, settings.constant)
         found /= np.bincount(self.whose)[:, None, None] ** settings.balance

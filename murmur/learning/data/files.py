@@ -469,19 +469,34 @@ def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -
     return images
 
 
-def read_image(path: Path, *, height: int, width: int, channels: int) -> NDArray[np.uint8]:
-    """The picture at ``path`` as (``channels``, ``height``, ``width``).
+def read_image(
+    file: Path | io.BytesIO, *, height: int, width: int, channels: int, name: str = ""
+) -> NDArray[np.uint8]:
+    """The picture in ``file`` as (``channels``, ``height``, ``width``).
 
     Turned as its EXIF tag says, laid on white where it is transparent, converted to grey (1
     channel, ITU-R 601 luma) or RGB (3), and resized without regard to its proportions (Pillow's
     antialiased bilinear filter). 16 bits are brought to 8 by the upper byte. Of a file with several
     frames, the first.
 
+    ``name``: with which errors begin, if not by the file's.
+
     Raises:
         DataError: the file is missing, damaged, not a picture of that kind, or would become a blank
             one: 16 bits of which fewer are used, white ink on nothing.
     """
-    return _opened(path, height, width, channels, str(path))
+    from PIL import Image, UnidentifiedImageError
+
+    name = name or str(file)
+    try:
+        with Image.open(file) as opened:
+            return _to_pixels(opened, height, width, channels, name)
+    except FileNotFoundError as error:
+        raise DataError(f"{name} does not exist; restore it or remove its entry") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{name} is not a picture that Pillow reads; replace it") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"{name} is damaged ({error}); replace it") from error
 
 
 def read_stored(
@@ -501,27 +516,10 @@ def read_stored(
     """
     if is_missing(picture):
         raise DataError(f"{name}: has no picture; add it, or leave the row out")
-    content = picture["bytes"]
-    if content is None:
-        return _opened(Path(str(picture["path"])), height, width, channels, name)
-    return _opened(io.BytesIO(content), height, width, channels, name)
-
-
-def _opened(
-    file: Path | io.BytesIO, height: int, width: int, channels: int, name: str
-) -> NDArray[np.uint8]:
-    """The picture in ``file``, whatever Pillow raises turned into a DataError."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as opened:
-            return _to_pixels(opened, height, width, channels, name)
-    except FileNotFoundError as error:
-        raise DataError(f"{name} does not exist; restore it or remove its entry") from error
-    except UnidentifiedImageError as error:
-        raise DataError(f"{name} is not a picture that Pillow reads; replace it") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{name} is damaged ({error}); replace it") from error
+    file: Path | io.BytesIO = Path(str(picture["path"]))
+    if picture["bytes"] is not None:
+        file = io.BytesIO(picture["bytes"])
+    return read_image(file, height=height, width=width, channels=channels, name=name)
 
 
 def _to_pixels(

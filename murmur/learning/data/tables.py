@@ -234,26 +234,24 @@ class Reading:
         images = []
         for frame, place in zip(frames, places, strict=True):
             columns = [
-                self._of_schema(name, read)(frame[name], f"{place}: column {name!r}")
-                for name in inputs
+                self._column(frame[name], f"{place}: column {name!r}", read) for name in inputs
             ]
             images.append(np.concatenate(columns, axis=1))
         if len({found.shape[1:] for found in images}) > 1:
             raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
         return images, read == self._texts
 
-    def _of_schema(
-        self, name: str, read: Callable[[pandas.Series, str], Images]
-    ) -> Callable[[pandas.Series, str], Images]:
-        """``read``, or what reads a column of which the schema lists the values."""
-        known = (self.schema or {}).get(name, {})
+    def _column(
+        self, column: pandas.Series, place: str, read: Callable[[pandas.Series, str], Images]
+    ) -> Images:
+        """What ``read`` makes of a column, or the schema, where it lists the values."""
+        known = (self.schema or {}).get(str(column.name), {})
         if "list" in known:
-            values = [str(value) for value in known["list"]]
-            return lambda column, place: _places_in(values, column, place)
+            return _places_in([str(value) for value in known["list"]], column, place)
         if "range" in known:
             low, high = known["range"]
-            return lambda column, place: _in_range(low, high, column, place)
-        return read
+            return _in_range(low, high, column, place)
+        return read(column, place)
 
     def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
         """What reads the only input column, by what it holds in all parts.
@@ -354,9 +352,7 @@ def table(
     parts = reading.read(frames, path, ("", f"{test_path}"))
     if rows_per_owner is not None:
         parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
-    if test_owners is not None:
-        return _by_owners("table", parts[0], test_owners, split_seed)
-    return _dataset("table", parts, test_fraction, split_seed, split)
+    return _dataset("table", parts, test_fraction, split_seed, split, test_owners)
 
 
 def huggingface(
@@ -405,7 +401,12 @@ def huggingface(
 
 
 def _dataset(
-    name: str, parts: list[Part], test_fraction: float, split_seed: int, split: Split
+    name: str,
+    parts: list[Part],
+    test_fraction: float,
+    split_seed: int,
+    split: Split,
+    test_owners: float | None = None,
 ) -> Dataset:
     """A data set of one part, of which a share is held out, or of a train and a test part.
 
@@ -415,6 +416,7 @@ def _dataset(
         test_fraction: share of the rows that are held out of one part.
         split_seed: which ones.
         split: whether whole owners are held out; of two parts, whether no owner may be in both.
+        test_owners: share of the owners of the first part that are held out instead; None: none.
 
     Raises:
         DataError: an owner has rows in both parts.
@@ -422,25 +424,34 @@ def _dataset(
     first = parts[0]
     train = first.examples
     test = parts[-1].examples
+    notes = [f"column {name!r}, an index, is left out" for name in first.left_out]
+    halves = None
     owners = None
+    tested = None
     if first.owners is not None:
         owners = _owner_numbers(first.owners)
-    if len(parts) == 1:
+    if test_owners is not None and owners is not None:
+        split = "owners"
+        halves = examples.split_owners(owners, test_owners, split_seed)
+        tested = _owner_numbers(owners[halves[1]])
+        notes.append(f"{len(np.unique(tested))} owners of test rows")
+    elif len(parts) == 1:
         together = owners if split == "owners" else None
-        rows, held_out = examples.split_test(len(train), test_fraction, split_seed, together)
-        train = first.examples.take(rows)
-        test = first.examples.take(held_out)
-        if owners is not None:
-            owners = _owner_numbers(owners[rows])
+        halves = examples.split_test(len(train), test_fraction, split_seed, together)
     elif first.owners is not None and split == "owners":
         _require_apart(first.owners, parts[1].owners or [])
+    if halves is not None:
+        train = first.examples.take(halves[0])
+        test = first.examples.take(halves[1])
+        if owners is not None:
+            owners = _owner_numbers(owners[halves[0]])
     classes = first.classes
     shape = train.images.shape[1:]
     count = max(2, len(classes))
-    found = Dataset(name, train, test, count, shape, owners, split, classes, texts=first.texts)
-    return examples.described(
-        found, *(f"column {name!r}, an index, is left out" for name in first.left_out)
+    found = Dataset(
+        name, train, test, count, shape, owners, split, classes, (), tested, first.texts
     )
+    return examples.described(found, *notes)
 
 
 def _column(numbers: Sequence[float]) -> Images:
@@ -518,29 +529,6 @@ def _or_below(cell: Any, low: float, high: float) -> float:
     if math.isfinite(number):
         return number
     return low - (high - low)
-
-
-def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
-    """A data set of one part, of which a share of the owners is held out."""
-    assert part.owners is not None
-    owners = _owner_numbers(part.owners)
-    rows, held_out = examples.split_owners(owners, share, split_seed)
-    train = part.examples.take(rows)
-    test = part.examples.take(held_out)
-    shape = train.images.shape[1:]
-    found = Dataset(
-        name,
-        train,
-        test,
-        max(2, len(part.classes)),
-        shape,
-        _owner_numbers(owners[rows]),
-        "owners",
-        part.classes,
-        test_owners=_owner_numbers(owners[held_out]),
-        texts=part.texts,
-    )
-    return examples.described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
 
 
 def _owner_numbers(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:

@@ -254,37 +254,37 @@ def _general(
     each = asked.general_epsilon
     if each is None:
         each = total * asked.default_share
-    if isinstance(each, Sequence):
-        if len(each) != len(training):
-            raise ValueError(
-                f"general_epsilon={list(each)}: names {len(each)} budgets for the "
-                f"{len(training)} clients of the federated stage; give a number, or one for each"
-            )
-        return dict(zip(training, map(float, each), strict=True))
-    if asked.rule == "equal":
-        return dict.fromkeys(training, float(each))
+    found = _for_each("general_epsilon", each, training, "clients of the federated stage")
+    if isinstance(each, Sequence) or asked.rule == "equal":
+        return found
     largest = max(sizes[client] for client in training)
-    return {client: float(each) * sizes[client] / largest for client in training}
+    return {client: found[client] * sizes[client] / largest for client in training}
 
 
 def _label(left: float, large: Sequence[int], asked: Amount) -> dict[int, float]:
     if asked is None:
         asked = left
-    if isinstance(asked, Sequence):
-        each = list(asked)
-    else:
-        each = [asked] * len(large)
-    if len(each) != len(large):
+    found = _for_each("label_epsilon", asked, large, "large clients")
+    if not all(0 < epsilon <= left for epsilon in found.values()):
         raise ValueError(
-            f"label_epsilon={each}: names {len(each)} budgets for {len(large)} large clients; "
-            "give a number, or one for each"
+            f"label_epsilon={list(found.values())}: must lie above 0 and at most {left:g}, which "
+            "is what the total leaves for the labels"
         )
-    if not all(0 < epsilon <= left for epsilon in each):
+    return found
+
+
+def _for_each(
+    name: str, asked: float | Sequence[float], clients: Sequence[int], who: str
+) -> dict[int, float]:
+    """The ε that is ``asked`` for each of ``clients``; ValueError where it is for more or fewer."""
+    if not isinstance(asked, Sequence):
+        return dict.fromkeys(clients, float(asked))
+    if len(asked) != len(clients):
         raise ValueError(
-            f"label_epsilon={each}: must lie above 0 and at most {left:g}, which is what the "
-            "total leaves for the labels"
+            f"{name}={list(asked)}: names {len(asked)} budgets for {len(clients)} {who}; give a "
+            "number, or one for each"
         )
-    return dict(zip(large, map(float, each), strict=True))
+    return dict(zip(clients, map(float, asked), strict=True))
 
 
 @dataclass(frozen=True)
