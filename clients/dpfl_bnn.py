@@ -120,7 +120,7 @@ class DPFLBNNClient(Client):
         self.local = local
         self.flip = release.flip
         self.release = release.plan(self.trainer.num_parameters, setup.budget)
-        self.fresh = self.trainer.buffers()
+        self.fresh = self.trainer.flat.buffers()
 
     def codec(self, task: Task) -> Codec:
         """One bit for each uploaded weight; for the report two accuracies.
@@ -156,7 +156,7 @@ class DPFLBNNClient(Client):
             return self._report(task, data)
         weights, normalisation = self._mixed(task, task.round - 1)
         self.trainer.load(weights)
-        self.trainer.load_buffers(normalisation)
+        self.trainer.flat.load_buffers(normalisation)
         trained = self.trainer.train(
             data.images,
             data.labels,
@@ -168,7 +168,7 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        statistics = self.trainer.buffers()
+        statistics = self.trainer.flat.buffers()
         if not (np.isfinite(trained).all() and np.isfinite(statistics).all()):
             trained = weights  # diverged: as if it had not trained
             statistics = normalisation
@@ -229,7 +229,7 @@ class DPFLBNNClient(Client):
         accuracies = []
         for model in (weights, task.model):
             self.trainer.load(model)
-            self.trainer.load_buffers(normalisation)
+            self.trainer.flat.load_buffers(normalisation)
             if self.personal.evaluate_statistics == "refreshed":
                 refresh_statistics(self.trainer, data.images[data.indices[::every]])
             logits = self.trainer.logits(images, batch_size=256)
@@ -238,8 +238,8 @@ class DPFLBNNClient(Client):
 
     def _flip_tensors(self, update: NDArray, noise: NoiseGenerator) -> NDArray[np.uint8]:
         """The authors' code: one coin decides for all the bits of a tensor."""
-        tensors = self.trainer.state_dict()
+        tensors = self.trainer.flat.state_dict()
         numbered = {n: t * 0 + i for i, (n, t) in enumerate(tensors.items())}
-        owner = self.trainer.flatten(numbered).astype(np.int64)
+        owner = self.trainer.flat.flatten(numbered).astype(np.int64)
         coins = self.release.privatize(np.ones(len(tensors), np.float32), update, noise)
         return ((update >= 0) == coins[owner].astype(bool)).astype(np.uint8)

@@ -177,19 +177,9 @@ class PrivateTraining:
         Lots and noise are drawn from ``noise``, and must stay secret alike.
         """
         self.trainer.load(model)
-        train_privately(
-            self.trainer,
-            self.how,
-            self.schedule,
-            epsilon,
-            self.delta,
-            size,
-            data.images,
-            data.labels,
-            noise,
-            indices=data.indices,
+        return train_privately(
+            self.trainer, self.how, self.schedule, epsilon, self.delta, size, data, noise
         )
-        return self.trainer.parameters()
 
     def train_openly(
         self, model: NDArray[np.float32], data: LocalData, rng: np.random.Generator

@@ -128,20 +128,17 @@ class NbAFLClient(Client):
             away = np.subtract(self.trainer.parameters(), anchor, dtype=np.float64)
             return np.rint(pull * away).astype(np.int64)
 
-        train_privately(
+        model = train_privately(
             self.trainer,
             DpSgd(self.local.batch_size, self.local.clipping_norm, self.local.learning_rate),
             schedule,
             self.noise.epsilon,
             self.noise.delta,
             size,
-            data.images,
-            data.labels,
+            data,
             noise,
-            indices=data.indices,
             drift=drift,
         )
-        model = self.trainer.parameters()
         return clip_l2(model if np.isfinite(model).all() else anchor, self.noise.clip)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:

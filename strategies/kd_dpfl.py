@@ -26,6 +26,7 @@ from pydantic import Field
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
+from murmur.learning.data.examples import LocalData
 from murmur.learning.public_labels import plurality
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.papers.dpsgd import LocalDpSgd, Lots, signal_to_noise, train_privately
@@ -253,19 +254,17 @@ class KdDpfl(CohortStrategy):
         self.special_rounds += 1
         images = self.setup.public[self.indices]
         if self.plan.special:
-            train_privately(
+            return train_privately(
                 self.trainer,
                 self.special.descent(),
                 self.scheme.special,
                 self.plan.special,
                 self.plan.delta,
                 len(images),
-                images,
-                self.targets,
+                LocalData(images, self.targets, np.arange(len(images))),
                 self.setup.noise("special client", number),
                 soft_targets=True,
             )
-            return self.trainer.parameters()
         return self.trainer.train(
             images,
             self.targets,

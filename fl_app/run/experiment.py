@@ -390,7 +390,7 @@ class Experiment:
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
             self._save_partition()
-        tensors = self.trainer.state_dict(model)
+        tensors = self.trainer.flat.state_dict(model)
         about = model_file.describe(self.config, self.population.dataset, statement)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
         self._forget_sums(model)

@@ -195,7 +195,7 @@ def start_of(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     try:
-        return trainer.flatten(load_file(Path(path).expanduser()))
+        return trainer.flat.flatten(load_file(Path(path).expanduser()))
     except (OSError, SafetensorError, ValueError) as error:
         raise ConfigError(f"model.start={path}: {error}") from error
 

@@ -192,9 +192,9 @@ def place_centroids(
     # In double precision, whose sums do not depend on how the library blocks them as visibly.
     points = latents(trainer, images).astype(np.float64)
     centres = KMeans(clusters, n_init=4, random_state=state).fit(points).cluster_centers_
-    named = trainer.state_dict()
+    named = trainer.flat.state_dict()
     named["centroids"] = torch.tensor(centres, dtype=torch.float32)
-    return trainer.flatten(named)
+    return trainer.flat.flatten(named)
 
 
 def clustering_accuracy(found: NDArray[np.int64], labels: NDArray[np.int64]) -> float:

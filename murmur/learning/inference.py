@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -15,10 +16,11 @@ Reader = Callable[[Tensor], Tensor]
 """Images (B, C, H, W), channels-last, to logits (B, num_classes)."""
 
 
+@dataclass(frozen=True)
 class Inference:
     """Reads ``module`` in inference mode; the results do not depend on the number of threads.
 
-    Args:
+    Attributes:
         module: the model.
         reading: gives what makes, for the parameters of now, what computes the model for B images
             at a time, in one thread.
@@ -28,23 +30,12 @@ class Inference:
         readers: how many batches are computed at a time; one on a GPU.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        reading: Callable[[], Callable[[int], Reader]],
-        num_classes: int,
-        device: torch.device,
-        threads: int,
-        readers: int,
-    ) -> None:
-        self._module = module
-        self._reading = reading
-        self._num_classes = num_classes
-        self._device = device
-        self._threads = threads
-        self._readers = readers
-        if device.type != "cpu":
-            self._readers = 1
+    module: nn.Module
+    reading: Callable[[], Callable[[int], Reader]]
+    num_classes: int
+    device: torch.device
+    threads: int
+    readers: int
 
     def logits(self, images: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
         """Outputs (N, num_classes) for images (N, C, H, W), ``batch_size`` at a time.
@@ -57,18 +48,18 @@ class Inference:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: must be at least 1")
-        self._module.eval()
+        self.module.eval()
         with torch.inference_mode():
-            make = self._reading()
+            make = self.reading()
         source = as_tensor(images)
-        result = torch.empty(len(images), self._num_classes)
+        result = torch.empty(len(images), self.num_classes)
         starts = range(0, len(images), batch_size)
-        readers = min(self._readers, len(starts))
-        if readers < 2:
+        readers = min(self.readers, len(starts))
+        if readers < 2 or self.device.type != "cpu":
             self._read(make, source, result, starts, batch_size)
             return result.numpy()
         # PyTorch keeps the number of threads for each thread that calls it.
-        limit = (torch.set_num_threads, (self._threads,))
+        limit = (torch.set_num_threads, (self.threads,))
         with ThreadPoolExecutor(readers, "inference", *limit) as pool:
             shares = [starts[first::readers] for first in range(readers)]
             list(pool.map(lambda own: self._read(make, source, result, own, batch_size), shares))
@@ -86,7 +77,7 @@ class Inference:
         count, channels, height, width = source.shape
         # A copy, channels-last and aligned: results must not depend on the caller's memory.
         room = (min(batch_size, count), height, width, channels)
-        buffer = torch.empty(room, device=self._device)
+        buffer = torch.empty(room, device=self.device)
         with torch.inference_mode():
             reader = lru_cache(make)
             for start in starts:

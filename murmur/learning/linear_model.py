@@ -55,16 +55,16 @@ def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.
     """
     matrix = torch.from_numpy(weights.T.astype(np.float32))
     named = {}
-    for name, part in trainer.state_dict().items():
+    for name, part in trainer.flat.state_dict().items():
         named[name] = torch.zeros_like(part)
         if part.ndim == 2:
             named[name] = matrix
-    return trainer.flatten(named)
+    return trainer.flat.flatten(named)
 
 
 def weights_of(trainer: Trainer, parameters: NDArray[np.float32]) -> NDArray[np.float64]:
     """The weights (d, C) of the linear layer's ``parameters``, without its bias."""
-    parts = trainer.state_dict(parameters).values()
+    parts = trainer.flat.state_dict(parameters).values()
     return next(part for part in parts if part.ndim == 2).numpy().T.astype(np.float64)
 
 

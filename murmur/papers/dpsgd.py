@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
@@ -76,14 +77,12 @@ def train_privately(
     epsilon: float,
     delta: float,
     size: int,
-    images: NDArray[np.float32],
-    labels: NDArray,
+    data: LocalData,
     noise: NoiseGenerator,
     *,
-    indices: NDArray[np.int64] | None = None,
     drift: Callable[[], NDArray[np.int64]] | None = None,
     **more: Any,
-) -> None:
+) -> NDArray[np.float32]:
     """One round of DP-SGD from the trainer's present parameters; lots and noise from ``noise``.
 
     Given public parameters to start from, those afterwards are private for a record that is nulled,
@@ -97,24 +96,22 @@ def train_privately(
         epsilon: of all the schedule's rounds together; finite.
         delta: the same.
         size: the number of examples by which the round was charged; sets steps and sampling rate.
-        images: (N, C, H, W).
-        labels: classes (N,), or distributions with ``soft_targets``.
+        data: the examples; their labels may be distributions, with ``soft_targets``.
         noise: must be secret, for lots as for noise.
-        indices: which of ``images`` are the data; None: all.
         drift: what a step's sum (d,) gets beside the noise, in grid steps; must not depend on the
             data but through parameters that are private already.
         more: of ``DpSgd.train``.
+
+    Returns:
+        The trainer's parameters (d,) afterwards.
 
     Raises:
         ValueError: the model keeps statistics over batches, a budget is out of range, or there are
             more records than ``size``.
     """
-    held = len(images)
-    if indices is not None:
-        held = len(indices)
-    if held > size:
+    if len(data) > size:
         # A client's own noise is for as many records as it was charged for.
-        raise ValueError(f"size={size}: there are {held} records")
+        raise ValueError(f"size={size}: there are {len(data)} records")
     mechanism = schedule.mechanism(epsilon, delta, size)
 
     def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -125,11 +122,12 @@ def train_privately(
 
     descent.train(
         trainer,
-        images,
-        labels,
-        indices=indices,
+        data.images,
+        data.labels,
+        indices=data.indices,
         steps=schedule.steps(size),
         sample=lambda examples: mechanism.sample(examples, noise),
         perturb=perturb,
         **more,
     )
+    return trainer.parameters()

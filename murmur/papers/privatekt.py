@@ -39,7 +39,7 @@ from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Count, Positive, Share, settings
+from murmur.settings import Count, Decay, Positive, Share, settings
 
 AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
 ABSTAINED = -1  # a label that is no vote
@@ -366,10 +366,11 @@ class OwnLabelCodec(Codec):
 # The client's own labels ------------------------------------------------------------------------
 
 
+@settings
 class Labeller:
     """Labels public images by the client's model; ``learner="ridge"`` trains it in closed form.
 
-    Args:
+    Attributes:
         trainer: whose present model labels.
         learner: ``sgd``: the caller trains; or ``ridge``, for linear models.
         penalty: of ``murmur.learning.linear_model.ridge``.
@@ -381,25 +382,22 @@ class Labeller:
         ValueError: a setting is out of range, or ``ridge`` is asked of a model that is not linear.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        learner: str,
-        penalty: float,
-        components: int | None,
-        abstain: float = 0.0,
-    ) -> None:
-        if learner not in ("sgd", "ridge"):
-            raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
-        if not 0 <= abstain < 1:
-            raise ValueError(f"abstain={abstain}: must lie in [0, 1)")
-        self.is_closed_form = learner == "ridge"
+    trainer: Trainer
+    learner: str
+    penalty: float
+    components: int | None
+    abstain: Decay = 0.0
+
+    def __post_init__(self) -> None:
+        if self.learner not in ("sgd", "ridge"):
+            raise ValueError(f"learner={self.learner!r}: must be 'sgd' or 'ridge'")
         if self.is_closed_form:
-            require_linear(trainer, "learner=ridge")
-        self.trainer = trainer
-        self.penalty = penalty
-        self.components = components
-        self.abstain = abstain
+            require_linear(self.trainer, "learner=ridge")
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether nothing is trained by steps."""
+        return self.learner == "ridge"
 
     def fit(
         self, start: NDArray[np.float32], rows: NDArray[np.float32], labels: NDArray[np.int64]

@@ -31,9 +31,7 @@ from murmur.learning.codec import LARGEST, GridCodec
 from murmur.privacy import mechanisms
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
-from murmur.privacy.mechanisms import DiscreteLaplace, ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
-from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.exact_sampling import uniform_below
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Positive, Share, settings
@@ -158,7 +156,7 @@ class LaplaceResult(Protection):
         """All entries of the vector."""
         return self.categories
 
-    def mechanism(self) -> DiscreteLaplace:
+    def mechanism(self) -> mechanisms.DiscreteLaplace:
         """The noise, in grid steps."""
         steps = float(
             mechanisms.quantized_simplex_sensitivity(self.total, self.categories, self.change)
@@ -166,7 +164,7 @@ class LaplaceResult(Protection):
         assumed = steps
         if self.seed_compat:
             assumed = _DOCUMENT_SENSITIVITY * self.total
-        return DiscreteLaplace(laplace_scale(self.epsilon, assumed), steps)
+        return mechanisms.DiscreteLaplace(laplace_scale(self.epsilon, assumed), steps)
 
     def privatize_rows(self, vectors: NDArray[np.float64], rng: NoiseGenerator) -> Rows:
         """Noisy vectors in grid steps."""
@@ -228,10 +226,10 @@ class ChosenLabel(Protection):
         return self._mechanism.event()
 
     @property
-    def _mechanism(self) -> ExponentialMechanism | PermuteAndFlip:
+    def _mechanism(self) -> mechanisms.ExponentialMechanism | mechanisms.PermuteAndFlip:
         if self.permute:
-            return PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
-        return ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
+            return mechanisms.PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
+        return mechanisms.ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
 
 
 @settings
@@ -436,7 +434,7 @@ class ProtectedCounts:
     def codec(self) -> GridCodec:
         """Two counts, in steps of the noise's grid."""
         mechanism = self._mechanism
-        if isinstance(mechanism, DiscreteLaplace):
+        if isinstance(mechanism, mechanisms.DiscreteLaplace):
             return GridCodec(2)
         bound = round(self.examples / mechanism.grid) + mechanism.reach
         if bound > LARGEST:
@@ -446,14 +444,14 @@ class ProtectedCounts:
     def deviation(self, clients: int) -> float:
         """The standard deviation of the noise on one count of a sum over ``clients``, at most."""
         mechanism = self._mechanism
-        if isinstance(mechanism, DiscreteLaplace):
+        if isinstance(mechanism, mechanisms.DiscreteLaplace):
             return math.sqrt(2) * mechanism.scale * math.sqrt(clients)
         return mechanism.deviation(clients)
 
     def event(self) -> Event:
         """One release of both counts, to whoever reads it."""
         mechanism = self._mechanism
-        if isinstance(mechanism, DiscreteLaplace):
+        if isinstance(mechanism, mechanisms.DiscreteLaplace):
             return Release(mechanism.event(), Unit(self.unit), Adjacency.REPLACE_ONE)
         return mechanism.release(Unit(self.unit))
 
@@ -465,10 +463,10 @@ class ProtectedCounts:
         return 1
 
     @cached_property
-    def _mechanism(self) -> DiscreteLaplace | DistributedGaussian:
+    def _mechanism(self) -> mechanisms.DiscreteLaplace | mechanisms.DistributedGaussian:
         if not self.is_summed:
-            return DiscreteLaplace.calibrated(self.epsilon, 2.0 * self._changed)
-        return DistributedGaussian.calibrated(
+            return mechanisms.DiscreteLaplace.calibrated(self.epsilon, 2.0 * self._changed)
+        return mechanisms.DistributedGaussian.calibrated(
             self.epsilon,
             self.delta,
             math.sqrt(2) * self._changed,

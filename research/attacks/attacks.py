@@ -227,9 +227,9 @@ def reconstruction(picture: Path | None = None) -> Iterator[Row]:
 def _first_layer(trainer: Trainer, after: NDArray, before: NDArray) -> tuple[NDArray, NDArray]:
     """What a linear first layer's weights and biases changed by."""
     trainer.load(after)
-    now = [values.numpy().copy() for values in trainer.state_dict().values()]
+    now = [values.numpy().copy() for values in trainer.flat.state_dict().values()]
     trainer.load(before)
-    then = [values.numpy().copy() for values in trainer.state_dict().values()]
+    then = [values.numpy().copy() for values in trainer.flat.state_dict().values()]
     return now[0] - then[0], now[1] - then[1]
 
 

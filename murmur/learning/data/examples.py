@@ -61,7 +61,7 @@ class LocalData:
     """One client's examples: rows ``indices`` of the process's resident arrays."""
 
     images: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     indices: NDArray[np.int64]
 
     def __len__(self) -> int:

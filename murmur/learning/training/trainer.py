@@ -5,7 +5,7 @@ parameters (``parameters``) by a backend's steps (``backends``), which is PyTorc
 plain sequences of layers, hand-written (``murmur.learning.kernels``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -122,11 +122,6 @@ class Trainer:
         """d, the number of parameters."""
         return self.flat.num_parameters
 
-    @property
-    def num_buffers(self) -> int:
-        """How many numbers the model keeps beside its parameters: statistics and constants."""
-        return self.flat.num_buffers
-
     @cached_property
     def statistics(self) -> list[str]:
         """Names of the buffers that training changes (batch normalisation), by one made-up step."""
@@ -159,22 +154,6 @@ class Trainer:
     def rest(self) -> None:
         """Let go of what only training needs, until there is one."""
         self._backend.rest()
-
-    def buffers(self) -> NDArray[np.float32]:
-        """A copy of the model's buffers, (num_buffers,); they are no parameters."""
-        return self.flat.buffers()
-
-    def load_buffers(self, values: NDArray[np.float32]) -> None:
-        """Copy buffers, as ``buffers`` returns them, into the model."""
-        self.flat.load_buffers(values)
-
-    def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:
-        """``parameters`` (the present ones if None) under PyTorch's names and shapes."""
-        return self.flat.state_dict(parameters)
-
-    def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
-        """The inverse of ``state_dict``: (d,)."""
-        return self.flat.flatten(state_dict)
 
     def train(
         self,

@@ -52,12 +52,12 @@ def try_out(trainer: Trainer) -> None:
         if not np.isfinite(before).all():
             raise ValueError(f"model={kind}: gives NaN or infinite values for made-up images")
         start = trainer.flat.vector.clone()
-        buffers = trainer.buffers()
+        buffers = trainer.flat.buffers()
         _step(trainer, images, labels, kind)
         if not torch.isfinite(trainer.flat.vector).all():
             raise ValueError(f"model={kind}: a step of training gives NaN or infinite parameters")
         trainer.flat.vector.copy_(start)
-        trainer.load_buffers(buffers)
+        trainer.flat.load_buffers(buffers)
         if not np.allclose(trainer.logits(images), before, *CLOSE):
             raise ValueError(
                 f"model={kind}: a step of training changes what it says with the same parameters "

@@ -271,10 +271,8 @@ class Teacher:
             epsilon,
             delta,
             size,
-            data.images,
-            data.labels,
+            data,
             noise,
-            indices=data.indices,
         )
         return self._answers(images)
 

@@ -67,7 +67,7 @@ def fit(trainer, images, weight=0.0, epochs=60):
 
 def test_outputs_are_soft_assignments_of_the_students_kernel(trainer):
     images, _ = blobs(7)
-    centroids = trainer.state_dict()["centroids"].numpy()
+    centroids = trainer.flat.state_dict()["centroids"].numpy()
     kernel = 1 / (1 + ((latents(trainer, images)[:, None] - centroids) ** 2).sum(axis=2))
     expected = kernel / kernel.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(assignments(trainer, images), expected, atol=1e-6)

@@ -64,6 +64,6 @@ def test_a_binary_network_trains_by_autograd_as_by_hand(monkeypatch, channels, o
             lr=0.01,
             optimizer=optimizer,
         )
-        ended.append((trainer.parameters(), trainer.buffers()))
+        ended.append((trainer.parameters(), trainer.flat.buffers()))
     for by_hand, by_autograd in zip(*ended, strict=True):
         np.testing.assert_allclose(by_autograd, by_hand, atol=1e-4)

@@ -79,7 +79,7 @@ def test_only_what_requires_a_gradient_is_in_the_vector_and_the_rest_stays():
     subject = trainer(Net)
     before = subject.state_dict()
     assert subject.num_parameters == 6 * CLASSES + CLASSES
-    assert subject.num_buffers == 0  # the normalisation rests
+    assert subject.flat.num_buffers == 0  # the normalisation rests
     assert not np.array_equal(trained(subject), subject.initial(np.random.default_rng(3)))
     after = subject.state_dict()
     for name in ("body.weight", "body.bias", "norm.running_mean", "norm.running_var"):
@@ -106,9 +106,9 @@ def test_a_model_begins_with_what_its_factory_gives_and_every_process_freezes_th
     start = subject.state_dict(subject.initial(np.random.default_rng(0)))
     assert (start["head.weight"] == 0.25).all()
     torch.manual_seed(1)
-    first = trainer(Net).state_dict()["body.bias"]
+    first = trainer(Net).flat.state_dict()["body.bias"]
     torch.manual_seed(2)
-    assert torch.equal(trainer(Net).state_dict()["body.bias"], first)
+    assert torch.equal(trainer(Net).flat.state_dict()["body.bias"], first)
 
 
 @pytest.mark.parametrize("model", [partial(Net, drop=0.5), Recurrent])
@@ -168,10 +168,10 @@ def test_a_trial_says_what_is_wrong_with_a_model():
 def test_a_frozen_backbone_trains_its_head_alone():
     settings = {"architecture": "resnet18", "weights": None, "size": 32}
     subject = Trainer(partial(torchvision_model, **settings), SHAPE, CLASSES)
-    assert (subject.num_parameters, subject.num_buffers) == (512 * CLASSES + CLASSES, 0)
+    assert (subject.num_parameters, subject.flat.num_buffers) == (512 * CLASSES + CLASSES, 0)
     tuned = Trainer(partial(torchvision_model, **settings, frozen=False), SHAPE, CLASSES)
     assert tuned.num_parameters > 11_000_000
-    assert tuned.num_buffers == 0  # normalisation keeps the statistics of the file
+    assert tuned.flat.num_buffers == 0  # normalisation keeps the statistics of the file
 
 
 def test_adapters_and_head_are_all_that_trains():

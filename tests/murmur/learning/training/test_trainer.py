@@ -57,7 +57,7 @@ def plain_loop(
 ) -> np.ndarray:
     """What everybody writes, over the same batches."""
     images, labels = (torch.from_numpy(array) for array in examples())
-    module.load_state_dict(subject.state_dict())
+    module.load_state_dict(subject.flat.state_dict())
     order = rng(1)
     for _ in range(epochs):
         for batch in torch.from_numpy(order.permutation(len(images))).split(16):
@@ -67,7 +67,7 @@ def plain_loop(
                 loss = loss + 0.35 * ((parameter - target) ** 2).sum()
             loss.backward()
             optimiser.step()
-    return subject.flatten(module.state_dict())
+    return subject.flat.flatten(module.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_training_is_the_loop_that_everybody_writes(settings: Any, optimiser: An
 def test_the_proximal_term_is_that_of_the_objective(momentum: float) -> None:
     subject, module = trainer(), MLP(SHAPE, 3)
     anchor = subject.initial(rng(9))
-    state = subject.state_dict(anchor)
+    state = subject.flat.state_dict(anchor)
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
     pulled = [state[name] for name, _ in module.named_parameters()]
     reference = plain_loop(subject, module, optimiser, 2, pulled)
@@ -244,7 +244,7 @@ def test_logits_are_those_of_the_module_in_inference(shape: tuple[int, int, int]
     images, labels = examples(25, shape)
     subject.train(images, labels, rng=rng(), epochs=1, batch_size=8, lr=0.01)
     module = TINY_CNN(shape, 3).eval()
-    module.load_state_dict(subject.state_dict())
+    module.load_state_dict(subject.flat.state_dict())
     expected = module(torch.from_numpy(images)).detach().numpy()
     for batch_size in (512, 10, 1):
         logits = subject.logits(images, batch_size)
@@ -326,12 +326,12 @@ def test_statistics_stay_apart_from_parameters() -> None:
         return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 3))
 
     subject = trainer(with_batch_norm)
-    assert subject.num_buffers == 4
-    start, statistics = subject.parameters(), subject.buffers()
+    assert subject.flat.num_buffers == 4
+    start, statistics = subject.parameters(), subject.flat.buffers()
     images, labels = examples()
     subject.train(images, labels, rng=rng(), epochs=1, batch_size=16, lr=0.1)
-    assert not np.array_equal(subject.buffers(), statistics)
+    assert not np.array_equal(subject.flat.buffers(), statistics)
     subject.load(start)
-    subject.load_buffers(statistics)
-    assert subject.buffers().tolist() == [0, 0, 1, 1]
+    subject.flat.load_buffers(statistics)
+    assert subject.flat.buffers().tolist() == [0, 0, 1, 1]
     assert subject.num_parameters == 20 + 4 + 72 * 3 + 3

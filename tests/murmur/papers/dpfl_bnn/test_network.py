@@ -38,7 +38,7 @@ def examples(count=40, shape=SMALL, classes=4, seed=0):
 def test_shared_vector_holds_the_papers_number_of_bits_and_no_normalisation(settings, bits, kept):
     it = Trainer(partial(bnn, **settings), MNIST, 10)
     assert it.num_parameters == bits
-    assert it.num_buffers == kept
+    assert it.flat.num_buffers == kept
 
 
 def test_sign_of_zero_is_plus_one_in_every_layer():
@@ -73,12 +73,12 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
     x = in_room(backend, images)
     y = functional.one_hot(torch.from_numpy(labels), 4).float()
     module.train()
-    statistics = it.buffers()
+    statistics = it.flat.buffers()
     with backend.training(np.random.default_rng(0)):
         gradient = backend.gradient(x, y).clone()
         found_local = backend.local.gradient.clone()
-    moved = it.buffers()
-    it.load_buffers(statistics)
+    moved = it.flat.buffers()
+    it.flat.load_buffers(statistics)
     parameters = list(module.parameters())
     local = [b.clone().requires_grad_() for norm in norms for b in (norm.weight, norm.bias)]
     for index, norm in enumerate(norms):
@@ -93,17 +93,17 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
     if local:
         expected_local = torch.cat([g.flatten() for g in gradients[len(names) :]])
         np.testing.assert_allclose(found_local, expected_local, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(it.buffers(), moved, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(it.flat.buffers(), moved, rtol=1e-5, atol=1e-6)
 
 
 def test_training_learns_moves_normalisation_and_keeps_weights_within_one():
     it = trainer()
     images, labels = examples(200)
     it.load(it.initial(np.random.default_rng(3)))
-    fresh = it.buffers()
+    fresh = it.flat.buffers()
     it.train(images, labels, rng=np.random.default_rng(4), batch_size=32, steps=60, lr=0.1, **ADAM)
     assert np.abs(it.parameters()).max() == 1
-    assert not np.array_equal(it.buffers(), fresh)
+    assert not np.array_equal(it.flat.buffers(), fresh)
     refresh_statistics(it, images)
     assert it.evaluate(images, labels).accuracy > 0.9
 
@@ -111,14 +111,14 @@ def test_training_learns_moves_normalisation_and_keeps_weights_within_one():
 def test_same_arguments_give_the_same_bits_whatever_ran_before():
     it = trainer()
     images, labels = examples()
-    start, fresh = it.initial(np.random.default_rng(5)), it.buffers()
+    start, fresh = it.initial(np.random.default_rng(5)), it.flat.buffers()
 
     def run():
         it.load(start)
-        it.load_buffers(fresh)
+        it.flat.load_buffers(fresh)
         rng = experiment_rng(1, "local training")
         it.train(images, labels, rng=rng, batch_size=16, steps=5, lr=0.1, **ADAM)
-        return it.parameters(), it.buffers()
+        return it.parameters(), it.flat.buffers()
 
     first = run()
     it.train(images, labels, rng=np.random.default_rng(6), batch_size=8, steps=3, lr=0.3)
@@ -132,7 +132,7 @@ def test_last_batch_of_one_example_leaves_finite_statistics():
     images, labels = examples(17)
     it.load(it.initial(np.random.default_rng(7)))
     it.train(images, labels, rng=np.random.default_rng(8), batch_size=16, epochs=3, lr=0.1, **ADAM)
-    assert np.all(np.isfinite(it.buffers()))
+    assert np.all(np.isfinite(it.flat.buffers()))
     assert np.all(np.isfinite(it.parameters()))
 
 
