@@ -263,9 +263,9 @@ def test_a_model_trains_or_is_refused_by_a_trial_that_leaves_it_as_it_was(kind):
             try_out(trainer(factory))
         return
     subject = trainer(factory)
-    before = {name: tensor.clone() for name, tensor in subject.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in subject.flat.state_dict().items()}
     try_out(subject)
-    after = subject.state_dict()
+    after = subject.flat.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from murmur.common import experiment_rng, require_integer
 from murmur.learning.data import cache as caching
 from murmur.learning.data import files
-from murmur.learning.data.examples import DataError, Dataset, Examples
+from murmur.learning.data.examples import DataError, Dataset, Examples, take_out
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.
 _NETWORK_TIMEOUT_S = 10.0
@@ -183,11 +183,10 @@ def digits(*, test_size: int = 360, split_seed: int = 0) -> Dataset:
     labels = content[:, -1].astype(np.int64)
     if test_size >= len(labels):
         raise ValueError(f"test_size={test_size}: must lie in [1, {len(labels) - 1}]")
-    order = experiment_rng(split_seed, "test split").permutation(len(labels))
-    everything = Examples(images, labels)
-    train = everything.take(np.sort(order[test_size:]))
-    test = everything.take(np.sort(order[:test_size]))
-    return Dataset("digits", train, test, 10, (1, 8, 8))
+    rng = experiment_rng(split_seed, "test split")
+    test, train = take_out("test_size", len(labels), test_size, rng)
+    every = Examples(images, labels)
+    return Dataset("digits", every.take(train), every.take(test), 10, (1, 8, 8))
 
 
 def _package_folder(name: str) -> Path:

@@ -59,28 +59,21 @@ def stackable(module: nn.Module) -> bool:
     return known and not (draws or buffers or hasattr(module, "backend"))
 
 
+@dataclass(frozen=True)
 class Stack:
     """Trains copies of ``flat.module``, whose own parameters stay as they are.
 
-    Args:
+    Attributes:
         flat: the model; ``stackable``.
         resident: the images that clients share.
         num_classes: number of logits.
         mixed_precision: whether products are computed in bfloat16.
     """
 
-    def __init__(
-        self,
-        flat: FlatModel,
-        resident: batches.ResidentImages,
-        num_classes: int,
-        mixed_precision: bool,
-    ) -> None:
-        self._flat = flat
-        self._resident = resident
-        self._num_classes = num_classes
-        self._mixed = mixed_precision
-        self._gradients = vmap(grad(self._loss))
+    flat: FlatModel
+    resident: batches.ResidentImages
+    num_classes: int
+    mixed_precision: bool
 
     def train(
         self,
@@ -114,12 +107,12 @@ class Stack:
             ValueError: an argument is outside its range or of the wrong shape.
         """
         how = Optimisation(lr, proximal_mu=proximal_mu)
-        self._resident.check(images)
+        self.resident.check(images)
         if labels.shape != images.shape[:1]:
             raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
         for share in shares:
             batches.index_tensor(share.indices, len(images))
-            batches.require_classes(labels[share.indices], self._num_classes)
+            batches.require_classes(labels[share.indices], self.num_classes)
         # The longest first, so that those who still train are always the first rows.
         steps_of = [
             batches.count_steps(epochs, steps, len(share.indices), batch_size) for share in shares
@@ -128,15 +121,15 @@ class Stack:
         ordered = [shares[which] for which in order]
         lengths = np.array(steps_of)[order]
         plans = [_plan(s, int(n), batch_size) for s, n in zip(ordered, lengths, strict=True)]
-        device = self._flat.vector.device
-        pixels = self._resident.tensor(images)
+        device = self.flat.vector.device
+        pixels = self.resident.tensor(images)
         classes = torch.from_numpy(labels).to(device)
         rows = torch.from_numpy(_pad([rows for rows, _ in plans])).to(device)
         weights = torch.from_numpy(_pad([weights for _, weights in plans])).to(device)
         matrix = torch.from_numpy(np.stack([share.start for share in ordered])).to(device)
         anchor = matrix.clone() if how.pull else matrix
         correction = _corrections(ordered, device)
-        self._flat.train()
+        self.flat.train()
         for step in range(rows.shape[1]):
             active = int((lengths > step).sum())
             batch = rows[:active, step]
@@ -159,9 +152,9 @@ class Stack:
         weight: Tensor,
         how: Optimisation,
     ) -> None:
-        views = vmap(self._flat.views)(matrix)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._mixed):
-            gradients = self._gradients(views, x, y, weight)
+        views = vmap(self.flat.views)(matrix)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.mixed_precision):
+            gradients = vmap(grad(self._loss))(views, x, y, weight)
         with torch.no_grad():
             matrix.mul_(how.retention)
             if how.pull:
@@ -171,7 +164,7 @@ class Stack:
 
     def _loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Mean cross-entropy of a batch; padding weighs nothing."""
-        logits = functional_call(self._flat.module, parameters, (x,))
+        logits = functional_call(self.flat.module, parameters, (x,))
         return functional.cross_entropy(logits, y, reduction="none").mul(weight).sum()
 
 

@@ -77,11 +77,11 @@ def trained(subject):
 
 def test_only_what_requires_a_gradient_is_in_the_vector_and_the_rest_stays():
     subject = trainer(Net)
-    before = subject.state_dict()
+    before = subject.flat.state_dict()
     assert subject.num_parameters == 6 * CLASSES + CLASSES
     assert subject.flat.num_buffers == 0  # the normalisation rests
     assert not np.array_equal(trained(subject), subject.initial(np.random.default_rng(3)))
-    after = subject.state_dict()
+    after = subject.flat.state_dict()
     for name in ("body.weight", "body.bias", "norm.running_mean", "norm.running_var"):
         assert torch.equal(before[name], after[name]), name
     assert (after["body.weight"] == 0.5).all()
@@ -103,7 +103,7 @@ def test_a_model_begins_with_what_its_factory_gives_and_every_process_freezes_th
         return net
 
     subject = trainer(given)
-    start = subject.state_dict(subject.initial(np.random.default_rng(0)))
+    start = subject.flat.state_dict(subject.initial(np.random.default_rng(0)))
     assert (start["head.weight"] == 0.25).all()
     torch.manual_seed(1)
     first = trainer(Net).flat.state_dict()["body.bias"]
@@ -124,7 +124,7 @@ def test_dropout_and_lstm_are_repeatable_and_touch_no_global_generator(model):
 
 def test_dpsgd_leaves_frozen_weights_alone():
     subject = trainer(Net)
-    start, frozen = subject.parameters(), subject.state_dict()["body.weight"]
+    start, frozen = subject.parameters(), subject.flat.state_dict()["body.weight"]
     DpSgd(lot_size=40, clipping_norm=1.0, learning_rate=0.1).train(
         subject,
         *data(),
@@ -133,7 +133,7 @@ def test_dpsgd_leaves_frozen_weights_alone():
         perturb=lambda total: total,
     )
     assert not np.array_equal(subject.parameters(), start)
-    assert torch.equal(subject.state_dict()["body.weight"], frozen)
+    assert torch.equal(subject.flat.state_dict()["body.weight"], frozen)
 
 
 class Drawing(nn.Module):

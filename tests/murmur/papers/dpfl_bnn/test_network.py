@@ -87,7 +87,7 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
     gradients = torch.autograd.grad(loss, parameters + local, allow_unused=True)
     names = [name for name, _ in module.named_parameters()]
     found = model_order(backend, gradient)
-    expected = it.flatten(dict(zip(names, gradients[: len(names)], strict=True)))
+    expected = it.flat.flatten(dict(zip(names, gradients[: len(names)], strict=True)))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
     assert np.abs(expected).max() > 1e-4
     if local:
