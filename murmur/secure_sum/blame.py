@@ -77,13 +77,13 @@ def fewest_liars(sums: Sequence[Sequence[int]], honest: int | None = None) -> fl
 
     Infinity where there is none.
     """
+    if not sums:
+        return 0
+    clients = sorted(set().union(*sums) - {honest})
+    if not clients:
+        return np.inf
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to load, and seldom needed
 
-    clients = sorted(set().union(*sums) - {honest})
-    if not sums or not clients:
-        if sums:
-            return np.inf
-        return 0
     incidence = np.array([[client in each for client in clients] for each in sums], float)
     found = milp(
         np.ones(len(clients)),
