@@ -16,10 +16,10 @@ from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
-from murmur.secure_sum.identity import Advertisement, Party, about_box, sign, word_on
-from murmur.secure_sum.keys import agree, derive, private_key, public_key
+from murmur.secure_sum.identity import Party, sign, word_on
+from murmur.secure_sum.keys import public_key
 from murmur.secure_sum.messages import join, seal
-from murmur.secure_sum.shares import SHARE_BYTES, Dealing
+from murmur.secure_sum.shares import Dealing
 from murmur.secure_sum.terms import SERVERS, join_ids
 
 
@@ -39,8 +39,7 @@ def sent_by_one(terms: Terms) -> dict[Phase, int]:
     dealing, parts = Dealing.of(
         own.seed, own.mask, terms.threshold, terms.holders, b"a sharing", public
     )
-    dealt = parts[0] + dealing.test(0)
-    boxes = {v: _box(parties[v], own, dealt) for v in near}
+    boxes = {v: seal(own.boxes[v], parts[0]) + dealing.tests[0] for v in near}
     found[Phase.CHECK] = len(own.check(join(boxes, near)))
     everybody = join_ids(terms.clients, terms.clients)
     found[Phase.MASK] = len(own.add_masks(np.zeros(terms.length, np.int64), everybody, asked))
@@ -48,15 +47,6 @@ def sent_by_one(terms: Terms) -> dict[Phase, int]:
     words = {v: _word(parties[v], own) for v in near}
     found[Phase.REVEAL] = len(own.reveal(join(words, near)))
     return found
-
-
-def _box(dealer: SecureClient, own: SecureClient, dealt: bytes) -> bytes:
-    """A share that ``dealer`` seals for ``own``, and what tests it."""
-    parties = Party(dealer.me, dealer.advertised), Party(own.me, own.advertised)
-    channel = Advertisement.of(own.advertised).channel
-    agreed = agree(private_key(dealer.channel), channel)
-    key = derive(agreed, about_box(dealer.terms, *parties))
-    return seal(key, dealt[:SHARE_BYTES]) + dealt[SHARE_BYTES:]
 
 
 def _word(signer: SecureClient, own: SecureClient) -> bytes:

@@ -32,7 +32,7 @@ from murmur.secure_sum.identity import (
     Advertisement,
     Party,
     Peers,
-    about_box,
+    about_boxes,
     about_dealing,
     about_mask,
     is_signed,
@@ -43,6 +43,7 @@ from murmur.secure_sum.identity import (
     word_on,
 )
 from murmur.secure_sum.keys import (
+    KEY_BYTES,
     Entropy,
     PrivateKey,
     agree,
@@ -172,19 +173,21 @@ class SecureClient:
             peers.accept(self.terms, identities)
         self.public = sent
         holders = self.terms.holders_of(self.me)
-        about = about_dealing(self.terms, self._party(self.me))
+        me = self._party(self.me)
+        about = about_dealing(self.terms, me)
         dealing, dealt = Dealing.of(
             self.seed, self.mask, self.terms.threshold, len(holders), about, (own.seed, own.mask)
         )
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
-        me = self._party(self.me)
         channel = private_key(self.channel)
         sealed = {}
         for v, ad in keys.items():
-            other = self._party(v)
-            boxes = about_box(self.terms, me, other), about_box(self.terms, other, me)
-            key, self.boxes[v] = self._derive(channel, ad.channel, *boxes)
+            about = about_boxes(self.terms, me, self._party(v))
+            both = self._derive(channel, ad.channel, about, 2 * KEY_BYTES)
+            key, self.boxes[v] = both[:KEY_BYTES], both[KEY_BYTES:]
+            if v < self.me:
+                key, self.boxes[v] = self.boxes[v], key
             sealed[v] = seal(key, parts[v])
         return dealing.to_bytes() + join(sealed, self._neighbours)
 
@@ -235,8 +238,9 @@ class SecureClient:
         keys: list[tuple[bytes, masks.Sign]] = [(self_mask_key(self.seed, terms, me), 1)]
         mask = private_key(self.mask)
         for v in self._known(included):
-            about = about_mask(terms, me, self._party(v), asked, message)
-            (key,) = self._derive(mask, self._advertised(v).mask, about)
+            other = self._party(v)
+            about = about_mask(terms, me, other, asked, message)
+            key = self._derive(mask, other.shown.mask, about)
             keys.append((key, 1 if v > self.me else -1))
         return masks.pack(vector, terms.bits, keys)
 
@@ -266,7 +270,7 @@ class SecureClient:
         included = self.terms.parted(self.included)
         survivors = self.terms.parted(self.survivors)
         confirmed = sum(
-            is_signed(self._advertised(v).identity, words[v], self._word_of(v))
+            is_signed(self._party(v).shown.identity, words[v], self._word_of(v))
             for v in self._known(survivors)
             if v in words
         )
@@ -333,24 +337,21 @@ class SecureClient:
     def _from_neighbours(self, message: bytes, size: int) -> dict[int, bytes]:
         return part(message, size, self._neighbours)
 
-    def _advertised(self, client: int) -> Advertisement:
-        return Advertisement.of(self.public[client])
+    def _derive(
+        self, private: PrivateKey, other: bytes, about: bytes, size: int = KEY_BYTES
+    ) -> bytes:
+        """A key, of ``size`` bytes, that two clients have for what their key pairs agree on.
 
-    def _derive(self, private: PrivateKey, other: bytes, *uses: bytes) -> list[bytes]:
-        """A key for each use that two clients have for what their key pairs agree on.
-
-        ``uses``: what the keys are about, both clients' public keys and all that they were told. So
-        two clients of one place, who derive the same keys if these are the same, do it once.
+        ``about``: both clients' public keys and all that they were told. So two clients of one
+        place, who derive the same key if these are the same, do it once.
         """
-        if all(about in self.derived for about in uses):
-            return [self.derived.pop(about) for about in uses]
-        agreed = agree(private, other)
-        keys = [derive(agreed, about) for about in uses]
-        self.derived.update(zip(uses, keys, strict=True))
-        return keys
+        key = self.derived.pop(about, None)
+        if key is None:
+            key = self.derived[about] = derive(agree(private, other), about, size)
+        return key
 
     def _party(self, client: int) -> Party:
-        return Party(client, self.advertised if client == self.me else self.public[client])
+        return Party.of(client, self.advertised if client == self.me else self.public[client])
 
     def _word_of(self, client: int) -> bytes:
         """What ``client`` signs in CONFIRM if it was sent what this one was sent."""

@@ -325,7 +325,7 @@ class Advertisement:
         if len(set(self.keys)) < len(self.keys):
             raise SecureSumError("it advertised the same public key twice")
 
-    @property
+    @cached_property
     def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Its four public keys."""
         return self.identity, self.channel, self.mask, self.seed
@@ -343,13 +343,30 @@ class Party:
     id: int
     advertised: bytes
 
+    @classmethod
+    @lru_cache(maxsize=IN_MIND)
+    def of(cls, client: int, advertised: bytes) -> "Party":
+        """One object for the same two, with what follows from them."""
+        return cls(client, advertised)
 
-def about_box(terms: Terms, sender: Party, receiver: Party) -> bytes:
-    """What the key of the one message that ``sender`` seals for ``receiver`` is about.
+    @cached_property
+    def shown(self) -> Advertisement:
+        """The parts of what it advertised."""
+        return Advertisement.of(self.advertised)
 
-    It is derived from what their channel keys ``agree`` on.
+    @cached_property
+    def framed(self) -> bytes:
+        """Its id and what it advertised, as two fields of a ``context``."""
+        return framed(self.id.to_bytes(8, "big"), self.advertised)
+
+
+def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
+    """What the keys of the two messages that a pair seals for each other are about.
+
+    The same for both, in either order. They are derived from what their channel keys ``agree`` on,
+    as one that is twice as long: first that of whoever has the lower id.
     """
-    return context(terms, "box", *_pair(sender, receiver))
+    return context(terms, "boxes") + _pair(one, other)
 
 
 def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
@@ -365,26 +382,28 @@ def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: b
         asked: digest of what the sum's clients were asked.
         included: whose masks are in the sum, joined.
     """
-    low, high = sorted((one, other), key=lambda party: party.id)
     question = (asked, included)
-    return context(terms, "pairwise mask", *_pair(low, high), *question)
+    return context(terms, "pairwise mask") + _pair(one, other) + framed(*question)
 
 
 def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
     """The key of the mask that only ``client`` adds, from its private ``seed`` b_u."""
-    return derive(seed, context(terms, "self mask", client.id, client.advertised))
+    return derive(seed, context(terms, "self mask") + client.framed)
 
 
 def about_dealing(terms: Terms, dealer: Party) -> bytes:
     """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
-    return context(terms, "sharing", dealer.id, dealer.advertised)
+    return context(terms, "sharing") + dealer.framed
 
 
 def word_on(included: bytes, survivors: bytes, asked: bytes, terms: Terms, signer: Party) -> bytes:
     """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
-    lists = (included, survivors)
-    return context(terms, "survivors", signer.id, signer.advertised, asked, *lists)
+    told = (asked, included, survivors)
+    return context(terms, "survivors") + signer.framed + framed(*told)
 
 
-def _pair(one: Party, other: Party) -> tuple[int, bytes, int, bytes]:
-    return one.id, one.advertised, other.id, other.advertised
+def _pair(one: Party, other: Party) -> bytes:
+    """Four fields of a ``context``: those of both, of the lower id first."""
+    if one.id < other.id:
+        return one.framed + other.framed
+    return other.framed + one.framed

@@ -31,6 +31,8 @@ PrivateKey = ec.EllipticCurvePrivateKey
 # in a simulation a client's key is read, and its signature checked, once for each neighbour.
 IN_MIND = 1 << 14
 _CURVE = ec.SECP256R1()
+_ECDH = ec.ECDH()
+_HASH = hashes.SHA256()
 
 
 def scalar(entropy: Entropy = os.urandom) -> bytes:
@@ -62,7 +64,7 @@ def agree(private: PrivateKey, public: bytes) -> bytes:
 
     SecureSumError for a public key that is not one.
     """
-    return private.exchange(ec.ECDH(), decoded(public))
+    return private.exchange(_ECDH, decoded(public))
 
 
 def point(public: bytes) -> "EccPoint":
@@ -101,7 +103,9 @@ def combination(terms: Iterable[tuple[int, "EccPoint"]]) -> "EccPoint":
             total.double()
         alike = [nothing() for _ in range(1 << digit)]
         for number, at in chosen:
-            alike[number >> place & (1 << digit) - 1] += at
+            here = number >> place & (1 << digit) - 1
+            if here:
+                alike[here] += at
         above = nothing()
         for each in reversed(alike[1:]):
             above += each
@@ -109,9 +113,12 @@ def combination(terms: Iterable[tuple[int, "EccPoint"]]) -> "EccPoint":
     return total
 
 
-def derive(secret: bytes, about: bytes) -> bytes:
-    """A 32-byte key for one use: HKDF-SHA256 of ``secret``; ``about`` is the use's ``context``."""
-    return HKDF(hashes.SHA256(), KEY_BYTES, None, about).derive(secret)
+def derive(secret: bytes, about: bytes, size: int = KEY_BYTES) -> bytes:
+    """A key of ``size`` bytes for one use: HKDF-SHA256 of ``secret``.
+
+    ``about`` is the use's ``context``. What is longer than a key may be parted into several.
+    """
+    return HKDF(_HASH, size, None, about).derive(secret)
 
 
 @lru_cache(maxsize=IN_MIND)

@@ -1,11 +1,12 @@
 """What clients send each other through the server, and how several messages become one.
 
 Between two clients shares travel under AES-256-GCM, with a key that HKDF derives for one sender
-and one receiver of one sum (``identity.box_key``). A message that was altered, replayed from
+and one receiver of one sum (``identity.about_boxes``). A message that was altered, replayed from
 another sum or pair, or sent on to somebody else does not open.
 """
 
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
@@ -30,7 +31,7 @@ class Phase(StrEnum):
 
 
 def seal(key: bytes, plaintext: bytes) -> bytes:
-    """``plaintext`` under ``key``: ``identity.box_key`` of one sender, receiver and sum.
+    """``plaintext`` under ``key``, which is one sender's, receiver's and sum's.
 
     A random nonce, the ciphertext and its tag: ``OVERHEAD`` bytes more than ``plaintext``. A key
     seals one message.
@@ -53,10 +54,10 @@ def join(items: Mapping[int, bytes], among: Sequence[int]) -> bytes:
     ``among``: who could be in it, which both ends know: a bit for each says who is. ValueError for
     messages of different lengths, or of clients that cannot be in it.
     """
-    if len({len(message) for message in items.values()}) > 1:
+    if len(set(map(len, items.values()))) > 1:
         raise ValueError("messages of different lengths cannot be joined")
     there = join_ids(items, among)
-    return there + b"".join(items[client] for client in among if client in items)
+    return there + b"".join([items[client] for client in among if client in items])
 
 
 def part(joined: bytes, size: int, among: Sequence[int]) -> dict[int, bytes]:
@@ -65,5 +66,5 @@ def part(joined: bytes, size: int, among: Sequence[int]) -> dict[int, bytes]:
     ids = part_ids(joined[:head], among)
     if len(joined) != head + size * len(ids):
         raise SecureSumError(f"a list of messages is damaged: {size} bytes each were expected")
-    starts = range(head, len(joined), size)
-    return {client: joined[at : at + size] for client, at in zip(ids, starts, strict=True)}
+    messages = struct.unpack_from(f"{size}s" * len(ids), joined, head)
+    return dict(zip(ids, messages, strict=True))

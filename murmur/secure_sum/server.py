@@ -9,6 +9,7 @@ reach a holder, one of the two has lied, and nothing is disclosed that would say
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +51,8 @@ class SecureServer:
         self.accused: dict[int, str] = {}
         self.included: frozenset[int] = frozenset()
         self.survivors: tuple[int, ...] = ()
-        self._advertised: dict[int, identities.Advertisement] = {}
+        self._parties: dict[int, identities.Party] = {}  # who has advertised
         self._dealings: dict[int, Dealing] = {}
-        self._advertisements: dict[int, bytes] = {}  # as they travelled
         self._sealed: dict[int, dict[int, bytes]] = {}
         self._held: dict[int, set[int]] = {}  # whose shares a client holds, its own among them
         self._masked: set[int] = set()  # ``survivors``, from then on
@@ -68,16 +68,16 @@ class SecureServer:
             with self._blaming(client):
                 advertised = identities.Advertisement.read(sent, self.terms, client)
                 advertised.require_valid()
-                self._advertised[client] = advertised
-                self._advertisements[client] = sent
+                self._parties[client] = identities.Party.of(client, sent)
         # Keys are fresh and not yet published, so clients that send the same key collude.
-        seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
-        for client, ad in list(self._advertised.items()):
-            if any(seen[key] > 1 for key in ad.keys):
-                del self._advertised[client]
+        keys = {client: party.shown.keys for client, party in self._parties.items()}
+        seen = Counter(chain.from_iterable(keys.values()))
+        for client, own in keys.items():
+            if any(seen[key] > 1 for key in own):
+                del self._parties[client]
                 self.accused[client] = "it advertised a public key of another client's"
-        self._require(len(self._advertised), Phase.ADVERTISE)
-        return {c: self._from_neighbours(c, self._advertised, replies) for c in self._advertised}
+        self._require(len(self._parties), Phase.ADVERTISE)
+        return {c: self._from_neighbours(c, self._parties, replies) for c in self._parties}
 
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After SHARE: what its neighbours sealed for each client, and how to test it.
@@ -86,15 +86,16 @@ class SecureServer:
         """
         terms = self.terms
         size = Dealing.size(terms.threshold, terms.holders)
-        for client, sent in self._expected(replies, self._advertised):
+        for client, sent in self._expected(replies, self._parties):
             with self._blaming(client):
                 boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
-                if list(boxes) != self._among(client, self._advertised):
+                if list(boxes) != self._among(client, self._parties):
                     raise SecureSumError("it did not send shares to all of its neighbours")
-                ad = self._advertised[client]
-                about = identities.about_dealing(terms, self._party(client))
+                party = self._parties[client]
+                public = party.shown.seed, party.shown.mask
+                about = identities.about_dealing(terms, party)
                 self._dealings[client] = Dealing.read(
-                    sent[:size], terms.threshold, terms.holders, about, (ad.seed, ad.mask)
+                    sent[:size], terms.threshold, terms.holders, about, public
                 )
                 self._sealed[client] = boxes
         for client in false_dealings(self._dealings):
@@ -107,9 +108,8 @@ class SecureServer:
         """Each neighbour's box for ``client``, and the test of what is in it."""
         found = {}
         for v in self._among(client, self._sealed):
-            found[v] = self._sealed[v][client] + self._dealings[v].test(
-                self.terms.place_of(v, client)
-            )
+            test = self._dealings[v].tests[self.terms.place_of(v, client)]
+            found[v] = self._sealed[v][client] + test
         return join(found, self.terms.neighbours_of(client))
 
     def checked(self, replies: Mapping[int, bytes]) -> None:
@@ -199,11 +199,10 @@ class SecureServer:
         survivors = join_ids(self.survivors, self.terms.clients)
         for client, word in self._expected(replies, self._masked):
             with self._blaming(client):
-                identity = self._advertised[client].identity
-                party = self._party(client)
+                party = self._parties[client]
                 about = identities.word_on(included, survivors, self.asked, self.terms, party)
                 if len(word) != identities.SIGNATURE_BYTES or not identities.is_signed(
-                    identity, word, about
+                    party.shown.identity, word, about
                 ):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
@@ -231,13 +230,11 @@ class SecureServer:
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
         """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
         revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-        complete = revealed.keys() == self._held[holder] & self.included
-        if not complete or not all(
-            self._dealings[owner].is_share(
-                self.terms.place_of(owner, holder), self._due(owner), share
-            )
-            for owner, share in revealed.items()
-        ):
+        right = revealed.keys() == self._held[holder] & self.included
+        for owner in revealed if right else ():
+            place = self.terms.place_of(owner, holder)
+            right &= self._dealings[owner].is_share(place, self._due(owner), revealed[owner])
+        if not right:
             raise SecureSumError("it did not reveal the shares that it had accepted")
         return revealed
 
@@ -250,13 +247,13 @@ class SecureServer:
         """
         secret = self._restored(owner, held)
         if self._due(owner) == SEED:
-            own = identities.self_mask_key(secret, self.terms, self._party(owner))
+            own = identities.self_mask_key(secret, self.terms, self._parties[owner])
             masks.add_mask(self._total, own, -1)
             return
         private = private_key(secret)
         for v in self._among(owner, self._masked):
-            agreed = agree(private, self._advertised[v].mask)
-            parties = (self._party(owner), self._party(v))
+            agreed = agree(private, self._parties[v].shown.mask)
+            parties = (self._parties[owner], self._parties[v])
             about = identities.about_mask(self.terms, *parties, self.asked, included)
             # Where v < owner, v has added it, and owner would have taken it off.
             masks.add_mask(self._total, derive(agreed, about), -1 if v < owner else 1)
@@ -268,10 +265,10 @@ class SecureServer:
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
                 f"{owner}'s secrets, {self._needed} are needed"
             )
-        ad = self._advertised[owner]
-        public = ad.mask
+        shown = self._parties[owner].shown
+        public = shown.mask
         if self._due(owner) == SEED:
-            public = ad.seed
+            public = shown.seed
         try:
             secret, wrong = restore(held, self._needed, public)
         except SecureSumError as error:
@@ -283,9 +280,6 @@ class SecureServer:
             liars = (owner, *(self.terms.holders_of(owner)[place] for place in wrong))
             self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
         return secret
-
-    def _party(self, client: int) -> identities.Party:
-        return identities.Party(client, self._advertisements[client])
 
     @property
     def _needed(self) -> int:

@@ -18,10 +18,12 @@ to (m − threshold) / 2 may be wrong.
 """
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 from murmur.common import framed
 from murmur.secure_sum import keys
@@ -32,11 +34,13 @@ SEED = 0  # place of s(i) in a holder's share
 KEY = 1  # and of k(i)
 _BLIND = 2  # and of h(i) among a holder's hashes
 CHALLENGE_BYTES = 32
-TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
 # second preimage; a collision, which takes 2^64 attempts, gains what ``restore`` corrects.
 _HASH = 16
+HASHES_BYTES = 3 * _HASH  # of a holder's three numbers
+TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + HASHES_BYTES  # both r, p(i), i's hashes
 _WEIGHT_BYTES = 16
+_KINDS = tuple(b"share%c" % place for place in (SEED, KEY, _BLIND))  # what is hashed begins with
 
 _Polynomial = list[int]  # coefficients, the constant one first; [] is 0
 
@@ -49,7 +53,7 @@ class Dealing:
         about: what the sharing is bound to: the sum and the dealer.
         public: S and K, the points behind the secrets.
         blind: h(0)·G.
-        answer: p's coefficients.
+        answer: p by its differences (``values_of``).
         hashes: of each holder's three shares.
     """
 
@@ -83,22 +87,21 @@ class Dealing:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
         secrets = [int.from_bytes(part, "big") for part in (seed, key, keys.scalar())]
         polynomials = [[secret, *_random(threshold - 1)] for secret in secrets]
-        values = [
-            [keys.to_bytes(value_at(polynomial, i + 1)) for polynomial in polynomials]
-            for i in range(holders)
-        ]
+        seeds, masks, blinds = (
+            list(map(keys.to_bytes, values_of(polynomial, holders))) for polynomial in polynomials
+        )
         blind = keys.public_key(keys.to_bytes(secrets[2]))
-        hashes = tuple(_hashes(*numbers) for numbers in values)
+        hashes = tuple(map(_hashes, seeds, masks, blinds))
         r_s, r_k = _numbers(_challenge(about, public, blind, hashes))
         answer = tuple(
             (h + r_s * s + r_k * k) % keys.ORDER for s, k, h in zip(*polynomials, strict=True)
         )
-        return cls(about, public, blind, answer, hashes), [s + k for s, k, _ in values]
+        return cls(about, public, blind, answer, hashes), list(map(operator.add, seeds, masks))
 
     @staticmethod
     def size(threshold: int, holders: int) -> int:
         """Bytes of ``to_bytes``."""
-        return keys.POINT_BYTES + keys.KEY_BYTES * threshold + 3 * _HASH * holders
+        return keys.POINT_BYTES + keys.KEY_BYTES * threshold + HASHES_BYTES * holders
 
     def to_bytes(self) -> bytes:
         """As it travels; what it is bound to, both ends know."""
@@ -120,8 +123,9 @@ class Dealing:
             int.from_bytes(sent[at : at + keys.KEY_BYTES], "big")
             for at in range(keys.POINT_BYTES, middle, keys.KEY_BYTES)
         )
-        step = 3 * _HASH
-        hashes = tuple(sent[at : at + step] for at in range(middle, len(sent), step))
+        hashes = tuple(
+            sent[at : at + HASHES_BYTES] for at in range(middle, len(sent), HASHES_BYTES)
+        )
         blind = sent[: keys.POINT_BYTES]
         keys.decoded(blind)  # is it a point?
         if not 0 < answer[0] < keys.ORDER:
@@ -133,14 +137,16 @@ class Dealing:
         """Both r, which follow from all that the dealer published before its answer."""
         return _challenge(self.about, self.public, self.blind, self.hashes)
 
-    def test(self, holder: int) -> bytes:
-        """What holder ``holder`` (its index) needs to check its share with ``passes``.
+    @cached_property
+    def tests(self) -> list[bytes]:
+        """What each holder needs to check its share with ``passes``.
 
-        ``TEST_BYTES``: both challenges, p at the holder's place, and a digest of its three hashes.
-        The server sends it beside the box; it says nothing of the secrets.
+        ``TEST_BYTES``: both challenges, p at the holder's place, and its three hashes. The server
+        sends it beside the box; it says nothing of the secrets.
         """
-        value = keys.to_bytes(value_at(self.answer, holder + 1))
-        return self.challenge + value + hashlib.sha256(self.hashes[holder]).digest()
+        values = map(keys.to_bytes, values_of(self.answer, len(self.hashes)))
+        both = zip(values, self.hashes, strict=True)
+        return [self.challenge + value + hashes for value, hashes in both]
 
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
         """Whether ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
@@ -186,12 +192,12 @@ def passes(share: bytes, test: bytes) -> bool:
     """
     if len(share) != SHARE_BYTES or len(test) != TEST_BYTES:
         return False
-    s, k = (int.from_bytes(piece(share, place), "big") for place in (SEED, KEY))
-    answer = int.from_bytes(test[CHALLENGE_BYTES : CHALLENGE_BYTES + keys.KEY_BYTES], "big")
+    s = piece(share, SEED)
+    k = piece(share, KEY)
     r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
-    h = (answer - r_s * s - r_k * k) % keys.ORDER
-    found = _hashes(piece(share, SEED), piece(share, KEY), keys.to_bytes(h))
-    return hashlib.sha256(found).digest() == test[CHALLENGE_BYTES + keys.KEY_BYTES :]
+    answer = int.from_bytes(test[CHALLENGE_BYTES:-HASHES_BYTES], "big")
+    h = answer - r_s * int.from_bytes(s, "big") - r_k * int.from_bytes(k, "big")
+    return _hashes(s, k, keys.to_bytes(h % keys.ORDER)) == test[-HASHES_BYTES:]
 
 
 def piece(share: bytes, place: int) -> bytes:
@@ -252,6 +258,18 @@ def _random(count: int) -> list[int]:
     return [int.from_bytes(keys.scalar(), "big") for _ in range(count)]
 
 
+def values_of(differences: Sequence[int], count: int) -> list[int]:
+    """A polynomial's values at 1..``count``, modulo ORDER.
+
+    ``differences``: its value at 0, its first difference there, its second and so on, as many as
+    determine it: uniform ones are a uniform polynomial. So that values are found by additions.
+    """
+    row = [0] * count
+    for difference in reversed(differences):
+        row = list(accumulate(row[:count], initial=difference))
+    return [value % keys.ORDER for value in row[1:]]
+
+
 def value_at(polynomial: Sequence[int], at: int) -> int:
     """The polynomial's value at ``at``, modulo ORDER.
 
@@ -264,7 +282,7 @@ def value_at(polynomial: Sequence[int], at: int) -> int:
 
 
 def _hash(place: int, number: bytes) -> bytes:
-    return hashlib.sha256(b"share%c%b" % (place, number)).digest()[:_HASH]
+    return hashlib.sha256(_KINDS[place] + number).digest()[:_HASH]
 
 
 def _hashes(s: bytes, k: bytes, h: bytes) -> bytes:

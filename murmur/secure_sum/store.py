@@ -9,6 +9,7 @@ bytes; anything else in a phase that is done gets nothing.
 """
 
 import hashlib
+import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,11 +20,12 @@ from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.keys import KEY_BYTES
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import SHARE_BYTES
-from murmur.secure_sum.terms import SecureSumError, Terms
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
 
 _SUFFIX = ".states"
 _ID_BYTES = 8
-_PLACE_BYTES = 4
+# Of a state: whose it is, its four secrets, how many phases are done, places of what is alike.
+_FIXED = struct.Struct(f">Q{4 * f'{KEY_BYTES}s'}B5I")
 
 
 class SumStates:
@@ -229,7 +231,7 @@ class _File:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
         try:
             return restored(state, self._by_place)
-        except (ValueError, LookupError, SecureSumError) as error:
+        except (ValueError, LookupError, struct.error, SecureSumError) as error:
             raise self.damaged from error
 
     def answer(self, client: int, request: str) -> bytes | None:
@@ -271,49 +273,39 @@ def _number(number: int, size: int) -> bytes:
 
 
 def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:
-    """The whole state, framed, secrets included, for the client's own disk.
+    """The whole state, secrets included, for the client's own disk.
 
     ``shared``: gets what others were sent alike, by its place, which stands in the state for it.
     """
 
-    def place(content: bytes) -> bytes:
-        return _number(shared.setdefault(content, len(shared)), _PLACE_BYTES)
+    def place(content: bytes) -> int:
+        return shared.setdefault(content, len(shared))
 
     neighbours = party.terms.neighbours_of(party.me)
+    secrets = (party.identity, party.channel, party.mask, party.seed)
+    alike = (party.terms.sent, party.advertised, party.asked, party.included, party.survivors)
+    public = [party.public[v] for v in neighbours if v in party.public]
     return framed(
-        place(party.terms.sent),
-        _number(party.me, _ID_BYTES),
-        party.identity,
-        party.channel,
-        party.mask,
-        party.seed,
-        bytes([party.done]),
-        place(party.advertised),
-        join({v: place(sent) for v, sent in party.public.items()}, neighbours),
+        _FIXED.pack(party.me, *secrets, party.done, *map(place, alike)),
+        join_ids(party.public, neighbours),
+        struct.pack(f">{len(public)}I", *map(place, public)),
         join(party.boxes, neighbours),
         join(party.shares, party.terms.holders_of(party.me)),
-        party.asked,
-        place(party.included),
-        place(party.survivors),
     )
 
 
 def restored(state: bytes, shared: list[bytes]) -> SecureClient:
     """The inverse of ``stored``; the client goes on with the phase that was due.
 
-    ValueError, LookupError or SecureSumError where it is none.
+    ValueError, LookupError, struct.error or SecureSumError where it is none.
     """
-
-    def at(place: bytes) -> bytes:
-        return shared[int.from_bytes(place, "big")]
-
-    sent, me, *secrets, done, advertised, public, boxes, shares, asked, included, survivors = (
-        unframed(state)
-    )
-    terms = Terms.read(at(sent))
-    client = int.from_bytes(me, "big")
-    neighbours = terms.neighbours_of(client)
+    fixed, known, places, boxes, shares = unframed(state)
+    client, *secrets, done, sent, advertised, asked, included, survivors = _FIXED.unpack(fixed)
     identity, channel, mask, seed = secrets
+    terms = Terms.read(shared[sent])
+    neighbours = terms.neighbours_of(client)
+    ids = part_ids(known, neighbours)
+    public = map(shared.__getitem__, struct.unpack(f">{len(ids)}I", places))
     return SecureClient(
         terms=terms,
         me=client,
@@ -321,12 +313,12 @@ def restored(state: bytes, shared: list[bytes]) -> SecureClient:
         channel=channel,
         mask=mask,
         seed=seed,
-        done=int.from_bytes(done, "big"),
-        advertised=at(advertised),
-        public={v: at(place) for v, place in part(public, _PLACE_BYTES, neighbours).items()},
+        done=done,
+        advertised=shared[advertised],
+        public=dict(zip(ids, public, strict=True)),
         boxes=part(boxes, KEY_BYTES, neighbours),
         shares=part(shares, SHARE_BYTES, terms.holders_of(client)),
-        asked=asked,
-        included=at(included),
-        survivors=at(survivors),
+        asked=shared[asked],
+        included=shared[included],
+        survivors=shared[survivors],
     )

@@ -347,6 +347,11 @@ class Terms:
         return hashlib.sha256(framed(b"murmur secure sum, version 3", plain)).digest()
 
     @cached_property
+    def begun(self) -> Callable[[str], bytes]:
+        """What everything that is bound to these terms begins with, by its use (``context``)."""
+        return cache(lambda use: framed(self.digest, use.encode()))
+
+    @cached_property
     def text(self) -> str:
         """All of the terms as JSON, always the same for the same terms."""
         return _canonical(self.to_dict()).decode()
@@ -438,7 +443,7 @@ def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
     each is preceded by its length, so that no two lists of fields give the same bytes.
     """
     found = [field.to_bytes(8, "big") if isinstance(field, int) else field for field in fields]
-    return framed(terms.digest, use.encode(), *found)
+    return terms.begun(use) + framed(*found)
 
 
 @lru_cache(maxsize=16)

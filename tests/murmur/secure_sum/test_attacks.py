@@ -13,6 +13,7 @@ from murmur.secure_sum import (
     SecureSumError,
     shares,
 )
+from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.identity import Advertisement, Party, about_dealing
 from murmur.secure_sum.keys import encoded, point, public_key, scalar
 from murmur.secure_sum.messages import join, part
@@ -20,6 +21,8 @@ from murmur.secure_sum.shares import Dealing
 from murmur.secure_sum.terms import join_ids
 from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
+
+BOX_BYTES = SEALED_BYTES + shares.TEST_BYTES
 
 
 def flip(message, place=-1):
@@ -49,7 +52,7 @@ def only_to(phase, client, change):
     return lambda p, c, message: change(message) if (p, c) == (phase, client) else message
 
 
-@pytest.mark.parametrize("place", [1, 1 + 92, -1], ids=["box", "test", "last test"])
+@pytest.mark.parametrize("place", [1, 1 + SEALED_BYTES, -1], ids=["box", "test", "last test"])
 def test_altered_shares_have_no_holder_and_nothing_is_disclosed(place):
     agreed, values = terms(4), vectors(terms(4))
     alter = only_to(Phase.CHECK, 2, lambda message: flip(message, place))
@@ -73,7 +76,7 @@ def test_a_bit_flipped_in_each_box_of_one_dealer_opens_no_share_of_it(n, share):
         if phase is not Phase.CHECK or client == 0:
             return message
         near = agreed.neighbours_of(client)
-        boxes = part(message, 92 + 96, near)
+        boxes = part(message, BOX_BYTES, near)
         genuine[client] = boxes[0]
         return join({**boxes, 0: flip(boxes[0], 5)}, near)
 
@@ -223,13 +226,17 @@ def test_two_clients_with_one_key_are_both_named():
 def test_a_dealer_and_its_accomplice_are_both_named_and_the_sum_is_right(monkeypatch):
     # The dealer commits to a wrong share for one holder, which says nothing and reveals it.
     agreed, values = terms(9, threshold=0.5), vectors(terms(9))
-    honest, on_it, bad = Dealing.of, shares.value_at, int.from_bytes(scalar(), "big")
+    honest, on_it, bad = Dealing.of, shares.values_of, int.from_bytes(scalar(), "big")
+
+    def off_it(differences, count):  # holder 1 is the accomplice
+        first, _, *rest = on_it(differences, count)
+        return [first, bad, *rest]
 
     def of(seed, key, threshold, holders, about, public):
         if about != about_dealing(agreed, Party(7, seven["ad"])):
             return honest(seed, key, threshold, holders, about, public)
-        with monkeypatch.context() as patched:  # holder 1, the accomplice, is at 2
-            patched.setattr(shares, "value_at", lambda p, at: bad if at == 2 else on_it(p, at))
+        with monkeypatch.context() as patched:
+            patched.setattr(shares, "values_of", off_it)
             return honest(seed, key, threshold, holders, about, public)
 
     monkeypatch.setattr(Dealing, "of", of)
@@ -279,13 +286,22 @@ def test_shares_are_worthless_for_anybody_but_their_receiver():
     honest, _ = recorded(agreed, entropy="misdirected")
 
     def misdirect(message):
-        size = 92 + 96
-        stolen = part(honest[Phase.CHECK, 2], size, (0, 1, 3))  # for 2 by 0, 1, 3
-        found = part(message, size, (0, 2, 3))
-        return join({c: stolen[c] if c in (0, 3) else bytes(size) for c in found}, (0, 2, 3))
+        stolen = part(honest[Phase.CHECK, 2], BOX_BYTES, (0, 1, 3))  # for 2 by 0, 1, 3
+        near = (0, 2, 3)
+        return join({c: stolen[c] if c in (0, 3) else bytes(BOX_BYTES) for c in near}, near)
 
     wrong = only_to(Phase.CHECK, 1, misdirect)
     outcome = secure_sum(agreed, vectors(agreed), to_client=wrong, entropy="misdirected")
+    assert outcome.clients[1].shares.keys() == {1}
+
+
+def test_a_box_is_worthless_for_whoever_has_sealed_it():
+    agreed = terms(4)
+    honest, _ = recorded(agreed, entropy="sent back")
+    near = agreed.neighbours_of(1)
+    own = {c: part(honest[Phase.CHECK, c], BOX_BYTES, agreed.neighbours_of(c))[1] for c in near}
+    sent_back = only_to(Phase.CHECK, 1, lambda _: join(own, near))
+    outcome = secure_sum(agreed, vectors(agreed), to_client=sent_back, entropy="sent back")
     assert outcome.clients[1].shares.keys() == {1}
 
 

@@ -5,7 +5,7 @@ import pytest
 from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.identity import (
     Party,
-    about_box,
+    about_boxes,
     about_dealing,
     about_mask,
     self_mask_key,
@@ -22,7 +22,7 @@ AGREED = bytes(32)
 ALL, FEWER = (join_ids(range(n), TERMS.clients) for n in (6, 5))
 # By function: what it is asked, and another value for each argument in turn.
 ASKED = {
-    about_box: ((TERMS, ONE, OTHER), (OTHERS, RENEWED, THIRD)),
+    about_boxes: ((TERMS, ONE, OTHER), (OTHERS, RENEWED, THIRD)),
     about_mask: (
         (TERMS, ONE, OTHER, b"question", ALL),
         (OTHERS, RENEWED, THIRD, b"another", FEWER),
@@ -42,10 +42,10 @@ def test_nothing_that_is_bound_stays_the_same_where_anything_it_is_about_changes
     assert len(found) == 1 + len(others)
 
 
-def test_both_ends_of_a_pair_have_one_mask_and_a_box_for_each_way():
+def test_both_ends_of_a_pair_are_bound_to_the_same():
     ends = ((ONE, OTHER), (OTHER, ONE))
     assert len({about_mask(TERMS, *pair, b"", ALL) for pair in ends}) == 1
-    assert len({about_box(TERMS, *pair) for pair in ends}) == 2
+    assert len({about_boxes(TERMS, *pair) for pair in ends}) == 1
 
 
 def test_a_word_says_whose_it_is():

@@ -29,7 +29,7 @@ from murmur.secure_sum import (
     shares,
 )
 from murmur.secure_sum.identity import Party, keys_digest, self_mask_key
-from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar
+from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar, to_bytes
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import restore
 from murmur.secure_sum.store import restored
@@ -53,7 +53,7 @@ def dealt(threshold, holders, seed=SECRET, key=SECRET[::-1]):
 @pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (1, 3), (2, 3), (3, 5), (5, 5)])
 def test_any_threshold_of_the_shares_restores_both_secrets(threshold, holders):
     dealing, found = dealt(threshold, holders)
-    assert all(shares.passes(share, dealing.test(i)) for i, share in enumerate(found))
+    assert all(shares.passes(share, dealing.tests[i]) for i, share in enumerate(found))
     for chosen in itertools.combinations(range(holders), threshold):
         for place, secret in enumerate((SECRET, SECRET[::-1])):
             pieces = {i: shares.piece(found[i], place) for i in chosen}
@@ -79,9 +79,9 @@ def test_a_share_that_was_altered_does_not_pass(place):
     dealing, found = dealt(3, 5)
     wrong = bytearray(found[1])
     wrong[32 * place + 31] ^= 1
-    assert not shares.passes(bytes(wrong), dealing.test(1))
-    assert not shares.passes(found[2], dealing.test(1))
-    assert not shares.passes(b"", dealing.test(1))
+    assert not shares.passes(bytes(wrong), dealing.tests[1])
+    assert not shares.passes(found[2], dealing.tests[1])
+    assert not shares.passes(b"", dealing.tests[1])
 
 
 def test_a_sharing_of_other_secrets_than_those_published_is_refused():
@@ -117,11 +117,23 @@ def test_two_false_sharings_do_not_make_up_for_each_other():
     assert shares.false_dealings(dealings) == [0, 1]
 
 
-def test_a_sharing_of_too_high_a_degree_passes_nobodys_test():
-    # Five shares on a polynomial of degree 4, said to be of degree 2: the answer cannot fit.
+def test_a_sharing_of_too_high_a_degree_passes_the_tests_of_too_few():
+    # Five shares on a polynomial of degree 4, said to be of degree 2: at 0, 1 and 2 there is one
+    # that fits, at 3, 4 and 5 it cannot.
     dealing, found = dealt(5, 5)
     cut = dataclasses.replace(dealing, answer=dealing.answer[:3])
-    assert not any(shares.passes(share, cut.test(i)) for i, share in enumerate(found))
+    passed = [shares.passes(share, cut.tests[i]) for i, share in enumerate(found)]
+    assert passed == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("degree", range(5))
+def test_a_polynomial_by_its_differences_has_the_values_of_one_of_that_degree(degree):
+    differences = [int.from_bytes(scalar(), "big") for _ in range(degree + 1)]
+    found = shares.values_of(differences, 9)
+    points = {i: to_bytes(value) for i, value in enumerate(found)}
+    secret = to_bytes(differences[0])
+    for chosen in itertools.combinations(range(9), degree + 1):
+        assert shares.combine({i: points[i] for i in chosen}, degree + 1) == secret
 
 
 @pytest.mark.parametrize("wrong", [(), (0,), (8,), (1, 4, 6)])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.secure_sum import Phase, SecureClient, SecureServer, SecureSumError
+from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.store import restored
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors, written
 
@@ -128,7 +129,7 @@ def test_sum_is_exact_with_a_neighbour_graph_and_dropouts_in_every_phase():
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
     sent = [len(message) for phase, _, message in outcome.seen if phase is Phase.SHARE]
     dealing = 33 + 32 * 8 + 48 * 15
-    assert max(sent) <= dealing + 2 + 14 * 92  # shares go to neighbours only
+    assert max(sent) <= dealing + 2 + 14 * SEALED_BYTES  # shares go to neighbours only
 
 
 @settings(max_examples=30)

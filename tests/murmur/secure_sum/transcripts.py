@@ -248,7 +248,9 @@ class Transcript:
         messages = {}
         for c in dealt:
             near = [v for v in terms.neighbours_of(c) if v in sealed and c in sealed[v]]
-            boxes = {v: sealed[v][c] + dealings[v].test(terms.holders_of(v).index(c)) for v in near}
+            boxes = {
+                v: sealed[v][c] + dealings[v].tests[terms.holders_of(v).index(c)] for v in near
+            }
             messages[c] = join(boxes, terms.neighbours_of(c))
         return messages
 
