@@ -17,7 +17,7 @@ the clients were told by then: masks of clients that were told different things 
 """
 
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -45,7 +45,6 @@ from murmur.secure_sum.identity import (
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     Entropy,
-    PrivateKey,
     agree,
     derive,
     private_key,
@@ -159,32 +158,32 @@ class SecureClient:
         Fewer than ``threshold`` neighbours, a key that two clients have, or one that ``peers``
         does not accept as its client's (None: any is), and the client gives up.
         """
-        sent = self._from_neighbours(message, ADVERTISED_BYTES)
-        keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
-        self._require_holders(len(keys) + 1)
-        identities = {v: ad.identity for v, ad in keys.items()}
-        own = Advertisement.of(self.advertised)
-        identities[self.me] = own.identity
+        terms = self.terms
+        self.public = self._from_neighbours(message, ADVERTISED_BYTES)
+        me = self._own
+        parties = self._parties(self.public)
+        for party in parties.values():
+            party.require_signed(terms)
+        self._require_holders(len(parties) + 1)
+        shown = {party.id: party.shown for party in (me, *parties.values())}
+        identities = {client: ad.identity for client, ad in shown.items()}
         require_own_keys(identities)
-        others = [key for ad in (own, *keys.values()) for key in ad.keys[1:]]
-        if len(set(others)) < len(others):
+        keys = [key for ad in shown.values() for key in ad.keys[1:]]
+        if len(set(keys)) < len(keys):
             raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
-            peers.accept(self.terms, identities)
-        self.public = sent
-        holders = self.terms.holders_of(self.me)
-        me = self._party(self.me)
-        about = about_dealing(self.terms, me)
+            peers.accept(terms, identities)
+        holders = terms.holders_of(self.me)
+        public = me.shown.seed, me.shown.mask
         dealing, dealt = Dealing.of(
-            self.seed, self.mask, self.terms.threshold, len(holders), about, (own.seed, own.mask)
+            self.seed, self.mask, terms.threshold, len(holders), about_dealing(terms, me), public
         )
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
-        channel = private_key(self.channel)
+        about = {v: about_boxes(terms, me, party) for v, party in parties.items()}
+        channels = {v: party.shown.channel for v, party in parties.items()}
         sealed = {}
-        for v, ad in keys.items():
-            about = about_boxes(self.terms, me, self._party(v))
-            both = self._derive(channel, ad.channel, about, 2 * KEY_BYTES)
+        for v, both in self._derive(self.channel, channels, about, 2 * KEY_BYTES).items():
             key, self.boxes[v] = both[:KEY_BYTES], both[KEY_BYTES:]
             if v < self.me:
                 key, self.boxes[v] = self.boxes[v], key
@@ -234,13 +233,12 @@ class SecureClient:
         included = self._included(message)
         self.included = message
         self.asked = asked
-        me = self._party(self.me)
+        me = self._own
+        parties = self._parties(self._known(included))
+        about = {v: about_mask(terms, me, party, asked, message) for v, party in parties.items()}
+        public = {v: party.shown.mask for v, party in parties.items()}
         keys: list[tuple[bytes, masks.Sign]] = [(self_mask_key(self.seed, terms, me), 1)]
-        mask = private_key(self.mask)
-        for v in self._known(included):
-            other = self._party(v)
-            about = about_mask(terms, me, other, asked, message)
-            key = self._derive(mask, other.shown.mask, about)
+        for v, key in self._derive(self.mask, public, about).items():
             keys.append((key, 1 if v > self.me else -1))
         return masks.pack(vector, terms.bits, keys)
 
@@ -257,7 +255,7 @@ class SecureClient:
             raise SecureSumError("the list of survivors is not one of this sum's")
         self._require_listed(survivors)
         self.survivors = message
-        return sign(self.identity, self._word_of(self.me))
+        return sign(self.identity, self._word_of(self._own))
 
     @_once(Phase.REVEAL)
     def reveal(self, message: bytes) -> bytes:
@@ -269,10 +267,10 @@ class SecureClient:
         words = self._from_neighbours(message, SIGNATURE_BYTES)
         included = self.terms.parted(self.included)
         survivors = self.terms.parted(self.survivors)
+        signers = self._parties(v for v in self._known(survivors) if v in words)
         confirmed = sum(
-            is_signed(self._party(v).shown.identity, words[v], self._word_of(v))
-            for v in self._known(survivors)
-            if v in words
+            is_signed(party.shown.identity, words[v], self._word_of(party))
+            for v, party in signers.items()
         )
         self._require_holders(confirmed + 1)
         revealed = {}
@@ -337,26 +335,40 @@ class SecureClient:
     def _from_neighbours(self, message: bytes, size: int) -> dict[int, bytes]:
         return part(message, size, self._neighbours)
 
+    @property
+    def _own(self) -> Party:
+        return Party.of(self.me, self.advertised)
+
+    def _parties(self, clients: Iterable[int]) -> dict[int, Party]:
+        """Those of the neighbours whose keys have come."""
+        return {v: Party.of(v, self.public[v]) for v in clients}
+
     def _derive(
-        self, private: PrivateKey, other: bytes, about: bytes, size: int = KEY_BYTES
-    ) -> bytes:
-        """A key, of ``size`` bytes, that two clients have for what their key pairs agree on.
+        self,
+        private: bytes,
+        public: Mapping[int, bytes],
+        about: Mapping[int, bytes],
+        size: int = KEY_BYTES,
+    ) -> dict[int, bytes]:
+        """A key, of ``size`` bytes, that this client and each other have for what they agree on.
 
-        ``about``: both clients' public keys and all that they were told. So two clients of one
-        place, who derive the same key if these are the same, do it once.
+        Args:
+            private: the private half of the key pair that it is for.
+            public: each other's public half.
+            about: what each key is about, both clients' public keys and all that they were told. So
+                two clients of one place, who derive the same if these are the same, do it once.
+            size: bytes of a key.
         """
-        key = self.derived.pop(about, None)
-        if key is None:
-            key = self.derived[about] = derive(agree(private, other), about, size)
-        return key
+        keys = {v: self.derived.pop(use, b"") for v, use in about.items()}
+        own = private_key(private)
+        agreed = {v: agree(own, public[v]) for v, key in keys.items() if not key}
+        for v, secret in agreed.items():
+            keys[v] = self.derived[about[v]] = derive(secret, about[v], size)
+        return keys
 
-    def _party(self, client: int) -> Party:
-        return Party.of(client, self.advertised if client == self.me else self.public[client])
-
-    def _word_of(self, client: int) -> bytes:
-        """What ``client`` signs in CONFIRM if it was sent what this one was sent."""
-        party = self._party(client)
-        return word_on(self.included, self.survivors, self.asked, self.terms, party)
+    def _word_of(self, signer: Party) -> bytes:
+        """What ``signer`` signs in CONFIRM if it was sent what this one was sent."""
+        return word_on(self.included, self.survivors, self.asked, self.terms, signer)
 
     def _included(self, message: bytes) -> frozenset[int]:
         """The list of those included, if a sum of theirs could be revealed."""

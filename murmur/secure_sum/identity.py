@@ -296,27 +296,12 @@ class Advertisement:
         return b"".join((*keys, signature))
 
     @classmethod
-    @lru_cache(maxsize=IN_MIND)
     def of(cls, sent: bytes) -> "Advertisement":
         """The parts of what travelled; SecureSumError for another length. Nothing is checked."""
         if len(sent) != ADVERTISED_BYTES:
             raise SecureSumError("its public keys are malformed")
         ends = accumulate(_SIZES, initial=0)
         return cls(*(sent[start:end] for start, end in pairwise(ends)))
-
-    @classmethod
-    @lru_cache(maxsize=IN_MIND)
-    def read(cls, sent: bytes, terms: Terms, client: int) -> "Advertisement":
-        """``of``, with its signature checked: SecureSumError where it is not ``client``'s.
-
-        Whether the keys are points of the curve is for ``require_valid`` to say, or for whoever
-        uses them.
-        """
-        found = cls.of(sent)
-        about = context(terms, _ADVERTISEMENT, client, *found.keys)
-        if not is_signed(found.identity, found.signature, about):
-            raise SecureSumError("its public keys are not signed by its own device's key")
-        return found
 
     def require_valid(self) -> None:
         """SecureSumError for what is no point of the curve, and for a key that is there twice."""
@@ -351,13 +336,27 @@ class Party:
 
     @cached_property
     def shown(self) -> Advertisement:
-        """The parts of what it advertised."""
+        """The parts of what it advertised; SecureSumError where it has another length."""
         return Advertisement.of(self.advertised)
 
     @cached_property
     def framed(self) -> bytes:
         """Its id and what it advertised, as two fields of a ``context``."""
         return framed(self.id.to_bytes(8, "big"), self.advertised)
+
+    def require_signed(self, terms: Terms) -> None:
+        """SecureSumError where its keys are not signed by its own for a sum of these ``terms``.
+
+        Whether they are points of the curve is for ``Advertisement.require_valid`` to say, or for
+        whoever uses them.
+        """
+        about = terms.begun(_ADVERTISEMENT) + self._signed
+        if not is_signed(self.shown.identity, self.shown.signature, about):
+            raise SecureSumError("its public keys are not signed by its own device's key")
+
+    @cached_property
+    def _signed(self) -> bytes:
+        return framed(self.id.to_bytes(8, "big"), *self.shown.keys)
 
 
 def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
@@ -366,7 +365,7 @@ def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
     The same for both, in either order. They are derived from what their channel keys ``agree`` on,
     as one that is twice as long: first that of whoever has the lower id.
     """
-    return context(terms, "boxes") + _pair(one, other)
+    return terms.begun("boxes") + _pair(one, other)
 
 
 def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
@@ -383,23 +382,29 @@ def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: b
         included: whose masks are in the sum, joined.
     """
     question = (asked, included)
-    return context(terms, "pairwise mask") + _pair(one, other) + framed(*question)
+    return terms.begun("pairwise mask") + _pair(one, other) + _alike(*question)
 
 
 def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
     """The key of the mask that only ``client`` adds, from its private ``seed`` b_u."""
-    return derive(seed, context(terms, "self mask") + client.framed)
+    return derive(seed, terms.begun("self mask") + client.framed)
 
 
 def about_dealing(terms: Terms, dealer: Party) -> bytes:
     """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
-    return context(terms, "sharing") + dealer.framed
+    return terms.begun("sharing") + dealer.framed
 
 
 def word_on(included: bytes, survivors: bytes, asked: bytes, terms: Terms, signer: Party) -> bytes:
     """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
     told = (asked, included, survivors)
-    return context(terms, "survivors") + signer.framed + framed(*told)
+    return terms.begun("survivors") + signer.framed + _alike(*told)
+
+
+@lru_cache(maxsize=64)
+def _alike(*fields: bytes) -> bytes:
+    """What all clients of a sum are told alike, framed."""
+    return framed(*fields)
 
 
 def _pair(one: Party, other: Party) -> bytes:

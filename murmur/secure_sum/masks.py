@@ -21,6 +21,7 @@ from murmur.secure_sum.terms import SecureSumError
 Words = NDArray[np.unsignedinteger]
 Sign = Literal[1, -1]
 _Shift = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]
+_FROM_0 = CTR(bytes(16))
 _ZEROS = memoryview(bytes(8 * BLOCK))
 _LOG2 = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
 
@@ -54,7 +55,7 @@ def add_mask(total: Words, key: bytes, sign: Sign = 1) -> None:
 
 def keystream(key: bytes) -> CipherContext:
     """AES-256-CTR under ``key`` from counter 0: what it makes of zeros is the stream."""
-    return Cipher(AES(key), CTR(bytes(16))).encryptor()
+    return Cipher(AES(key), _FROM_0).encryptor()
 
 
 def _add_next(words: Words, stream: CipherContext, sign: Sign) -> None:

@@ -66,9 +66,10 @@ class SecureServer:
         """
         for client, sent in sorted(replies.items()):
             with self._blaming(client):
-                advertised = identities.Advertisement.read(sent, self.terms, client)
-                advertised.require_valid()
-                self._parties[client] = identities.Party.of(client, sent)
+                party = identities.Party.of(client, sent)
+                party.require_signed(self.terms)
+                party.shown.require_valid()
+                self._parties[client] = party
         # Keys are fresh and not yet published, so clients that send the same key collude.
         keys = {client: party.shown.keys for client, party in self._parties.items()}
         seen = Counter(chain.from_iterable(keys.values()))

@@ -239,7 +239,7 @@ class Transcript:
             middle = POINT_BYTES + KEY_BYTES * terms.threshold
             answer = [sent[i : i + KEY_BYTES] for i in range(POINT_BYTES, middle, KEY_BYTES)]
             hashes = tuple(sent[i : i + 48] for i in range(middle, size, 48))
-            about = about_dealing(terms, self.parties[c]._party(c))
+            about = about_dealing(terms, self.parties[c]._own)
             numbers = tuple(int.from_bytes(number, "big") for number in answer)
             sealed[c] = part(sent[size:], SEALED_BYTES, terms.neighbours_of(c))
             ad = Advertisement.of(ads[c])
@@ -300,7 +300,7 @@ class Transcript:
         """A colluder signs whatever ``party`` wants to read."""
         own = self.parties[colluder]
         told = party.included, party.survivors, party.asked
-        return sign(own.identity, word_on(*told, self.terms, own._party(colluder)))
+        return sign(own.identity, word_on(*told, self.terms, own._own))
 
     @staticmethod
     def _agree(one: SecureClient, other: SecureClient) -> bool:
