@@ -504,29 +504,24 @@ class Host:
         for start in range(0, len(tasks), self.stack):
             group = tasks[start : start + self.stack]
             opened = self._train_ahead(group)
-            released: list[_Released] = []
+            waiting: list[_Released] = []
             for task in group:
                 try:
-                    released.append((task, *self._release(task, opened.get(task.client))))
+                    self._release(task, waiting, opened.get(task.client))
                 except Exception as error:
                     refused[task.client] = self._reason(task, error)
-                if sum(packed.nbytes for *_, packed in released) > _TOGETHER:
-                    self._collect(released, collector, refused)
-            self._collect(released, collector, refused)
-
-    def _collect(
-        self, released: list[_Released], collector: Collector, refused: dict[int, str]
-    ) -> None:
-        """Add what several clients have ``released`` to ``collector``, and empty the list.
-
-        Small ones together: what masks uses of the processor's cache, training would use anew.
-        """
-        for task, codec, packed in released:
-            try:
-                collector.add(task.client, codec, packed, self._half(task).weight(task.client))
-            except Exception as error:
-                refused[task.client] = self._reason(task, error)
-        released.clear()
+                # Small ones are added together: what masks take of the processor's cache, training
+                # would fetch anew for each client.
+                size = sum(packed.nbytes for *_, packed in waiting)
+                if task is not group[-1] and size <= _TOGETHER:
+                    continue
+                for one, codec, packed in waiting:
+                    try:
+                        collector.add(one.client, codec, packed, self._half(one).weight(one.client))
+                    except Exception as error:
+                        refused[one.client] = self._reason(one, error)
+                    del packed  # else it is kept while the next client trains
+                waiting.clear()
 
     def _train_ahead(self, group: Sequence[Task]) -> dict[int, LocalData]:
         """Let all of ``group`` train together, where they can; the data that were opened for it.
@@ -544,8 +539,8 @@ class Host:
             return {}
         return {task.client: data for task, data in asked}
 
-    def _release(self, task: Task, opened: LocalData | None) -> tuple[Codec, NDArray]:
-        """Let one client train; its release as it is collected.
+    def _release(self, task: Task, waiting: list[_Released], opened: LocalData | None) -> None:
+        """Let one client train, and add its release to those ``waiting``.
 
         ``opened``: its data, where they were opened before. Where a device's own data cannot be
         trained on, the release is that of blank records: it was charged, and whether a client
@@ -571,7 +566,7 @@ class Host:
         if isinstance(packed.base, np.ndarray):
             packed = packed.copy()
         packed.flags.writeable = False
-        return codec, packed
+        waiting.append((task, codec, packed))
 
     def _reason(self, task: Task, error: Exception) -> str:
         return self.home.reason(f"round {task.round}, client {task.client}", error)

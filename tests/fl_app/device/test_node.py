@@ -75,6 +75,26 @@ def test_nothing_else_leaves_with_the_contribution(tmp_path):
     assert set(reply.array_records["contribution"]) == {"sum"}
 
 
+@pytest.mark.parametrize("together", [0, 3, 1 << 20])
+@pytest.mark.parametrize("stack", [1, 2, 3])
+def test_releases_that_wait_for_each_other_are_what_they_are_one_by_one(
+    tmp_path, monkeypatch, stack, together
+):
+    def train(half, task, data, noise):
+        if task.client == 1:
+            raise ValueError("no labels")
+        return np.full(3, task.client, np.uint8)
+
+    monkeypatch.setattr("murmur.round.host._TOGETHER", together)
+    node = make_node(tmp_path)
+    node.stack = stack
+    node.train = train
+    reply = node.answer(ask(node))
+    assert (report(reply)["clients"], report(reply)["refused"]) == ([0, 2], [1])
+    total = reply.array_records["contribution"]["sum"].numpy()
+    assert (total[:, [0, 2]] == 1).all() and total.sum() == 6
+
+
 @pytest.mark.parametrize(("rows", "answered"), [(2, [0, 1, 2]), (1, [0])])
 def test_a_client_half_that_uses_its_memory_again_changes_nothing_that_it_has_released(
     tmp_path, rows, answered
