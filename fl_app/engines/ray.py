@@ -6,11 +6,11 @@ the results are those of `flwr run` bit for bit.
 """
 
 import os
-from pickle import PickleBuffer
 from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, Context, Error, Message
 from flwr.common.constant import ErrorCode
 
@@ -108,11 +108,11 @@ class Worker:
 
 
 def _in_parts(array: Array) -> tuple:
-    """All that ``array`` is; its bytes as what pickle's protocol 5 leaves where it lies.
+    """All that ``array`` is; its bytes as an array of NumPy's, which Ray leaves where it lies.
 
     What a worker sends in its place: Ray's memory has them as soon as they are copied once.
     """
-    return array.dtype, array.shape, array.stype, PickleBuffer(array.data)
+    return array.dtype, array.shape, array.stype, np.frombuffer(array.data, np.uint8)
 
 
 def _in_place(array: Array) -> Any:
@@ -138,7 +138,7 @@ def _read(sent: Any) -> Array:
         sent = ray.get(sent)
     dtype, shape, stype, data = sent
     array = Array(dtype, shape, stype, b"")
-    array.data = memoryview(data)  # type: ignore[assignment]  # all that read it take any buffer
+    array.data = data.data  # type: ignore[assignment]  # all that read it take any buffer
     return array
 
 

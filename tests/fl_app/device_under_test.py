@@ -195,10 +195,9 @@ def _size(words: tuple[str, ...]) -> int:
 def answer_without_data(monkeypatch, release):
     """Let each charged client release ``release(half, task)`` in place of what it has learnt."""
 
-    def released(host, task, collector, data):
+    def released(host, task, waiting, data):
         half = host._half(task)
         codec = half.codec(task)
-        packed = codec.pack(release(half, task))
-        collector.add(task.client, codec, packed, half.weight(task.client))
+        waiting.append((task, codec, codec.pack(release(half, task))))
 
     monkeypatch.setattr(Host, "_release", released)
