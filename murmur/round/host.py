@@ -505,14 +505,15 @@ class Host:
             group = tasks[start : start + self.stack]
             opened = self._train_ahead(group)
             waiting: list[_Released] = []
+            size = 0
             for task in group:
                 try:
                     self._release(task, waiting, opened.get(task.client))
+                    size += waiting[-1][-1].nbytes
                 except Exception as error:
                     refused[task.client] = self._reason(task, error)
                 # Small ones are added together: what masks take of the processor's cache, training
                 # would fetch anew for each client.
-                size = sum(packed.nbytes for *_, packed in waiting)
                 if task is not group[-1] and size <= _TOGETHER:
                     continue
                 for one, codec, packed in waiting:
@@ -522,6 +523,7 @@ class Host:
                         refused[one.client] = self._reason(one, error)
                     del packed  # else it is kept while the next client trains
                 waiting.clear()
+                size = 0
 
     def _train_ahead(self, group: Sequence[Task]) -> dict[int, LocalData]:
         """Let all of ``group`` train together, where they can; the data that were opened for it.
