@@ -77,7 +77,13 @@ class RayEngine:
         """
         pool = RayPool.shared(self.count, self.gpus_per_worker)
         nodes = max(self.nodes or self.count, folder.shares())
-        serve(overrides, nodes, self.count, pool.answer)
+        from ray.util import deregister_serializer, register_serializer
+
+        register_serializer(Array, serializer=_in_place, deserializer=_read)
+        try:
+            serve(overrides, nodes, self.count, pool.answer)
+        finally:
+            deregister_serializer(Array)  # this process may be somebody's who sends his own
 
 
 class Worker:
@@ -180,7 +186,6 @@ class RayPool:
         self.is_guest = ray_start.is_connected()
         with ray_start.naming_address() as address:
             self._ray = ray_start.start_ray(address, workers)
-        self._ray.util.register_serializer(Array, serializer=_in_place, deserializer=_read)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         folders = os.environ.get(own_classes.VARIABLE, "")

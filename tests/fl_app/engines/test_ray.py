@@ -180,6 +180,9 @@ assert "RAY_AUTH_MODE" in refused("engine=ray", "engine.workers=1")
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 assert "engine.workers=2: " in refused("engine=ray", "engine.workers=2")
 run([*sys.argv[2:], "engine=ray", "engine.workers=1", f"run_dir={sys.argv[1]}"])
+import numpy as np
+from flwr.app import Array
+assert type(ray.get(ray.put(Array(np.zeros(3)))).data) is bytes
 from fl_app.engines.ray import RayPool
 RayPool.end()
 assert ray.is_initialized()
