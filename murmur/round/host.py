@@ -83,8 +83,6 @@ Account = Callable[[int], int]
 Parse = Callable[[RecordDict, int], list[Task]]
 """A message's tasks, for at most so many clients; raises RequestError if it is malformed."""
 
-_Released = tuple[Task, Codec, NDArray]
-
 _SUMS = "secure_sum"  # the folder of what a secure sum needs
 _TOGETHER = 2**20  # bytes of releases that are collected together
 _FORGET_SECONDS = 24 * 3600.0  # after which nobody goes on with a sum
@@ -303,6 +301,14 @@ class SeededNoise:
 # The host --------------------------------------------------------------------------------------
 
 
+class _Released(NamedTuple):
+    """What one client releases for a task, packed by its codec, before it is collected."""
+
+    task: Task
+    codec: Codec
+    packed: NDArray
+
+
 @dataclass
 class Host:
     """Everything that lives once per process and thread, and serves every client asked for.
@@ -509,7 +515,7 @@ class Host:
             for task in group:
                 try:
                     self._release(task, waiting, opened.get(task.client))
-                    size += waiting[-1][-1].nbytes
+                    size += waiting[-1].packed.nbytes
                 except Exception as error:
                     refused[task.client] = self._reason(task, error)
                 # Small ones are added together: what masks take of the processor's cache, training
@@ -568,7 +574,7 @@ class Host:
         if isinstance(packed.base, np.ndarray):
             packed = packed.copy()
         packed.flags.writeable = False
-        waiting.append((task, codec, packed))
+        waiting.append(_Released(task, codec, packed))
 
     def _reason(self, task: Task, error: Exception) -> str:
         return self.home.reason(f"round {task.round}, client {task.client}", error)
