@@ -231,11 +231,13 @@ class SecureServer:
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
         """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
         revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-        right = revealed.keys() == self._held[holder] & self.included
-        for owner in revealed if right else ():
-            place = self.terms.place_of(owner, holder)
-            right &= self._dealings[owner].is_share(place, self._due(owner), revealed[owner])
-        if not right:
+        complete = revealed.keys() == self._held[holder] & self.included
+        if not complete or not all(
+            self._dealings[owner].is_share(
+                self.terms.place_of(owner, holder), self._due(owner), share
+            )
+            for owner, share in revealed.items()
+        ):
             raise SecureSumError("it did not reveal the shares that it had accepted")
         return revealed
 

@@ -18,7 +18,6 @@ to (m − threshold) / 2 may be wrong.
 """
 
 import hashlib
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class Dealing:
         if not 1 <= threshold <= holders:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
         secrets = [int.from_bytes(part, "big") for part in (seed, key, keys.scalar())]
-        polynomials = [[secret, *_random(threshold - 1)] for secret in secrets]
+        polynomials = [[secret, *_random(threshold - 1)] for secret in secrets]  # differences
         seeds, masks, blinds = (
             list(map(keys.to_bytes, values_of(polynomial, holders))) for polynomial in polynomials
         )
@@ -96,7 +95,8 @@ class Dealing:
         answer = tuple(
             (h + r_s * s + r_k * k) % keys.ORDER for s, k, h in zip(*polynomials, strict=True)
         )
-        return cls(about, public, blind, answer, hashes), list(map(operator.add, seeds, masks))
+        shares = [s + k for s, k in zip(seeds, masks, strict=True)]
+        return cls(about, public, blind, answer, hashes), shares
 
     @staticmethod
     def size(threshold: int, holders: int) -> int:

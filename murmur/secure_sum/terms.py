@@ -37,8 +37,6 @@ SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40
-_DIGITS = bytes.maketrans(b"\0\1", b"01")  # of bits
-_BITS = bytes.maketrans(b"01", b"\0\1")
 _LONGEST = 2**26  # bytes of ids, inflated: those of a few million clients
 
 _NotNegative = Annotated[int, Field(ge=0)]
@@ -78,11 +76,10 @@ def join_ids(ids: Iterable[int], among: Sequence[int]) -> bytes:
     Both ends know ``among``, in the same order. ValueError for an id that is not in it.
     """
     chosen = set(ids)
-    bits = bytes(map(chosen.__contains__, among))
-    if bits.count(1) < len(chosen):
+    if not chosen.issubset(among):
         raise ValueError("messages of clients that cannot be in a list of these")
-    number = int(b"0" + bits.translate(_DIGITS), 2) << -len(among) % 8
-    return number.to_bytes(list_size(among), "big")
+    bits = bytes(map(chosen.__contains__, among))
+    return np.packbits(np.frombuffer(bits, bool)).tobytes()
 
 
 def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
@@ -90,12 +87,13 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
 
     SecureSumError for bytes of another length, and for a bit that is nobody's.
     """
-    spare = -len(among) % 8
-    number = int.from_bytes(joined, "big")
-    if len(joined) != list_size(among) or number & (1 << spare) - 1:
-        raise SecureSumError("a list of messages is damaged: it does not say from whom they are")
-    digits = f"{number >> spare:0{len(among)}b}".encode("ascii")
-    return tuple(compress(among, digits.translate(_BITS)))
+    damaged = "a list of messages is damaged: it does not say from whom they are"
+    if len(joined) != list_size(among):
+        raise SecureSumError(damaged)
+    there = np.unpackbits(np.frombuffer(joined, np.uint8)).tolist()
+    if any(there[len(among) :]):
+        raise SecureSumError(damaged)
+    return tuple(compress(among, there))
 
 
 @lru_cache(maxsize=1024)
