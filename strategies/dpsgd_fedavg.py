@@ -45,6 +45,8 @@ class DpSgdFedAvg(CohortStrategy):
         self.unit = setup.budget.record_unit
         self.schedule = local.schedule(setup.budget.releases, self.unit)
         self.paths = RecordPaths(self, self._path)
+        for client in range(len(self.sizes)):
+            self._upload(client)  # ValueError here rather than in the first round
 
     def codec(self) -> WeightCodec:
         """All parameters (d,)."""

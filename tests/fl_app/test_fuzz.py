@@ -56,6 +56,12 @@ KEYS = {
 }
 
 
+@pytest.mark.parametrize("epsilon", ["1e-9", "1e-5", "1e300"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_budget_that_no_noise_keeps_is_refused_in_one_sentence(name, epsilon):
+    _validated([*_base(name), f"privacy.epsilon={epsilon}"])
+
+
 @st.composite
 def typed(draw):
     """A command line with one odd value, for any algorithm."""

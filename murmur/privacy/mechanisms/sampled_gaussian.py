@@ -41,21 +41,6 @@ class SampledGaussian:
         require_positive("sensitivity", self.sensitivity)
         self._noise()  # what cannot be drawn is refused before anything is charged
 
-    @classmethod
-    def calibrated(
-        cls, epsilon: float, delta: float, rate: float, steps: int, sensitivity: int
-    ) -> "SampledGaussian":
-        """The least noise with which ``steps`` sums are (``epsilon``, ``delta``)-DP together.
-
-        Raises:
-            ValueError: an argument is out of range.
-        """
-        # Loads SciPy, which those who only add noise of a known size do without.
-        from murmur.privacy.accounting.calibrate import sampled_noise_multiplier
-
-        multiplier = sampled_noise_multiplier(epsilon, delta, rate, steps, sensitivity)
-        return cls(rate, multiplier, sensitivity)
-
     @property
     def sigma(self) -> int:
         """Standard deviation σ of the noise, in whole grid steps, rounded up."""
@@ -111,15 +96,29 @@ class LotSchedule:
         return max(1, math.ceil(self.epochs * size / self.lot_size))
 
     def mechanism(self, epsilon: float, delta: float, size: int) -> SampledGaussian:
-        """The least noise with which all rounds on ``size`` records meet the budget."""
+        """The least noise with which all rounds on ``size`` records meet the budget.
+
+        Raises:
+            ValueError: it is more than can be drawn.
+        """
+        # Loads SciPy, which those who only add noise of a known size do without.
+        from murmur.privacy.accounting import calibrate
+
         steps = self.rounds * self.steps(size)
         rate = self.rate(size)
         if self.unit is events.Unit.RECORD:
-            return SampledGaussian.calibrated(epsilon, delta, rate, steps, self.sensitivity)
-        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-
-        each = discrete_noise_multiplier(epsilon, delta, steps)
-        return SampledGaussian(rate, size * each, self.sensitivity)
+            multiplier = calibrate.sampled_noise_multiplier(
+                epsilon, delta, rate, steps, self.sensitivity
+            )
+        else:
+            multiplier = size * calibrate.discrete_noise_multiplier(epsilon, delta, steps)
+        try:
+            return SampledGaussian(rate, multiplier, self.sensitivity)
+        except ValueError as error:
+            raise ValueError(
+                f"epsilon={epsilon:g}: needs noise of {multiplier:,.0f} clipping norms in each "
+                "step, more than can be drawn; raise it, or train for fewer steps"
+            ) from error
 
     def event(self, epsilon: float, delta: float, size: int) -> events.Event:
         """One round at that noise: a unit is in a step or, as its null neighbour is, not."""

@@ -14,6 +14,7 @@ from murmur.privacy.events import (
     PoissonSampledEvent,
     RepeatedEvent,
     SummedEvent,
+    Unit,
     event_from_dict,
 )
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
@@ -136,6 +137,10 @@ def test_replacing_a_record_gains_nothing_from_sampling():
         (lambda: LotSchedule(0, 1, 1), "^lot_size=0: "),
         (lambda: LotSchedule(1, 0, 1), "^epochs=0: "),
         (lambda: LotSchedule(1, 1, 1, 0), "^rounds=0: "),
+        (
+            lambda: LotSchedule(20, 2, 1 << 20, 5, Unit.CLIENT).event(1e-4, 1e-5, 100),
+            r"^epsilon=0\.0001: needs noise of .* more than can be drawn; raise it, ",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(make, message):
