@@ -293,7 +293,8 @@ class SecureSummation:
             terms[0].run, outcome, grid, setup.round_timeout, self.journal, setup.query
         )
         settings = self.sums.settings
-        self._sums = [SecureServer(each, settings.expected_dropouts(each)) for each in terms]
+        most = self.sums.blame.most
+        self._sums = [SecureServer(each, settings.expected_dropouts(each), most) for each in terms]
         self._going = list(self._sums)
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
         proposed: dict[int, bytes] = {}

@@ -32,6 +32,7 @@ class SecureServer:
     Args:
         terms: what the sum is over, and what it needs.
         dropouts: how many share holders of each client are expected to fall silent.
+        liars: how many clients may lie: whether a dealer's accomplices are proven rests on it.
 
     Attributes:
         asked: digest of what clients are asked in phase MASK; set it before their replies come.
@@ -42,9 +43,10 @@ class SecureServer:
         survivors: whose vectors are in the sum, from ``survivors_list`` on.
     """
 
-    def __init__(self, terms: Terms, dropouts: int = 0) -> None:
+    def __init__(self, terms: Terms, dropouts: int = 0, liars: int = 0) -> None:
         self.terms = terms
         self.dropouts = dropouts
+        self.liars = liars
         self.asked = b""
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
@@ -262,7 +264,11 @@ class SecureServer:
             masks.add_mask(self._total, derive(agreed, about), -1 if v < owner else 1)
 
     def _restored(self, owner: int, held: Mapping[int, bytes]) -> bytes:
-        """``owner``'s secret that is due; whoever dealt or held a wrong share is accused."""
+        """``owner``'s secret that is due; whoever dealt a wrong share is accused.
+
+        And whoever held one, where that is proven: honest holders' shares lie on one polynomial,
+        and this is it if ``threshold`` honest ones must be among those whose shares do.
+        """
         if len(held) < self._needed:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
@@ -279,9 +285,11 @@ class SecureServer:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
             ) from error
-        if wrong:  # an honest holder would not have held it
-            liars = (owner, *(self.terms.holders_of(owner)[place] for place in wrong))
-            self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
+        if wrong:
+            proven = [owner]
+            if len(wrong) < self.liars <= len(held) - len(wrong) - self._needed:
+                proven += [self.terms.holders_of(owner)[place] for place in wrong]
+            self.accused |= dict.fromkeys(proven, f"a share of client {owner}'s that was wrong")
         return secret
 
     @property
