@@ -33,6 +33,7 @@ class SecureServer:
         terms: what the sum is over, and what it needs.
         dropouts: how many share holders of each client are expected to fall silent.
         liars: how many clients may lie: whether a dealer's accomplices are proven rests on it.
+        pinned: clients' long-term keys, where these are known beforehand; else empty.
 
     Attributes:
         asked: digest of what clients are asked in phase MASK; set it before their replies come.
@@ -43,10 +44,17 @@ class SecureServer:
         survivors: whose vectors are in the sum, from ``survivors_list`` on.
     """
 
-    def __init__(self, terms: Terms, dropouts: int = 0, liars: int = 0) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        dropouts: int = 0,
+        liars: int = 0,
+        pinned: Mapping[int, bytes] | None = None,
+    ) -> None:
         self.terms = terms
         self.dropouts = dropouts
         self.liars = liars
+        self.pinned = pinned or {}
         self.asked = b""
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
@@ -71,6 +79,9 @@ class SecureServer:
                 party = identities.Party.of(client, sent)
                 party.require_signed(self.terms)
                 party.shown.require_valid()
+                shown = party.shown.identity
+                if self.pinned.get(client, shown) != shown:  # who has pinned another would refuse
+                    raise SecureSumError("its long-term key is not the one that is pinned for it")
                 self._parties[client] = party
         # Keys are fresh and not yet published, so clients that send the same key collude.
         keys = {client: party.shown.keys for client, party in self._parties.items()}

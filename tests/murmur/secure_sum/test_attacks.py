@@ -10,9 +10,11 @@ import pytest
 
 from murmur.secure_sum import (
     Phase,
+    PinnedPeers,
     SecureClient,
     SecureServer,
     SecureSumError,
+    public_identity,
     shares,
 )
 from murmur.secure_sum.client import SEALED_BYTES
@@ -287,6 +289,18 @@ def test_a_dealer_with_many_accomplices_gets_nobody_else_named():
         outcome = secure_sum(agreed, values, liars=5)
     assert agreed.threshold == 14 and set(outcome.server.accused) == {0}
     assert np.array_equal(outcome.total, sum(values.values()))
+
+
+def test_whoever_shows_another_key_than_is_pinned_is_named_and_costs_nobody_the_sum():
+    agreed = terms(6)
+    own = {client: bytes([client]) * 32 for client in range(6)}
+    pinned = {client: public_identity(key) for client, key in own.items()}
+    parties = {c: SecureClient.join(agreed, c, bytes(32) if c == 5 else own[c]) for c in range(6)}
+    server = SecureServer(agreed, pinned=pinned)
+    keys = server.keys({client: party.advertise() for client, party in parties.items()})
+    assert server.accused.keys() == {5} and "pinned" in server.accused[5]
+    for client, message in keys.items():
+        parties[client].share(message, PinnedPeers(pinned))
 
 
 # Replayed ---------------------------------------------------------------------------------------
