@@ -1039,7 +1039,8 @@ class SecureParties:
         try:
             answer = party.answer(request.phase, message, self.rules.peers or seen)
         except Exception:
-            states.put(resident, party)  # it takes no further part
+            if party.is_finished:  # it takes no further part; who was asked out of turn goes on
+                states.put(resident, party)
             raise
         states.put(resident, party, asked, answer)
         return answer

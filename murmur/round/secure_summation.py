@@ -280,20 +280,18 @@ class SecureSummation:
         """
         self.outcome = outcome
         self.journal.restore(outcome)
-        if not self.journal.terms:
-            try:
-                self.journal.terms = self._terms()
-            except ValueError as error:
-                # A cohort that was drawn, or placed, too small for its own rules.
-                outcome.fail(outcome.clients, f"secure aggregation: {error}")
-                return {}
-        terms = self.journal.terms
+        try:
+            terms = self.journal.terms or self._terms()
+            self._sums = [self._server(each) for each in terms]
+        except ValueError as error:
+            # A cohort that was drawn, or placed, too small for its own rules.
+            outcome.fail(outcome.clients, f"secure aggregation: {error}")
+            return {}
+        self.journal.terms = terms
         setup = self.sums.setup
         self.exchange = Exchange(
             terms[0].run, outcome, grid, setup.round_timeout, self.journal, setup.query
         )
-        settings = self.sums.settings
-        self._sums = [SecureServer(each, settings.expected_dropouts(each)) for each in terms]
         self._going = list(self._sums)
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
         proposed: dict[int, bytes] = {}
@@ -376,6 +374,12 @@ class SecureSummation:
                 )
             )
         return terms
+
+    def _server(self, terms: Terms) -> SecureServer:
+        """One group's sum; ValueError where the peers file lacks one of its clients."""
+        settings = self.sums.settings
+        dropouts = settings.expected_dropouts(terms)
+        return SecureServer(terms, dropouts, self.sums.blame.most, settings.pinned(terms.clients))
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""

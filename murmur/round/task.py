@@ -26,6 +26,8 @@ from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
+# Our own records of a question, which name whom it is put to; ``murmur.flower.ask`` has the second.
+_NAMING = ("task", "murmur")
 # What a server hears of a device's refusal, always the same. Why, which row, which value and whose
 # entry stand in the device's own log: a text that is chosen by what went wrong would tell of the
 # data, of the owner's files and of other federations' runs.
@@ -186,8 +188,8 @@ def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
 def question(content: RecordDict) -> bytes:
     """A digest of what all clients of a sum are asked in phase MASK, whichever node they are on.
 
-    Model, arrays and settings, without who is asked; pairwise masks are bound to it, so that masks
-    of clients that were asked different things do not cancel. 32 bytes.
+    Model, arrays, settings and metrics, without who is asked; pairwise masks are bound to it, so
+    that masks of clients that were asked different things do not cancel. 32 bytes.
     """
     return _hash(content, ("question to a sum",), alike=True)
 
@@ -206,9 +208,23 @@ def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> byt
             continue
         state.update(framed(b"settings", name.encode()))
         for key, value in sorted(config.items()):
-            if not (alike and key == "clients"):
-                state.update(framed(b"setting", key.encode(), repr(value).encode()))
+            if not (alike and name in _NAMING and key == "clients"):
+                state.update(framed(b"setting", key.encode(), _as_sent(value)))
+    for name, metrics in sorted(content.metric_records.items()):
+        state.update(framed(b"metrics", name.encode()))
+        for key, value in sorted(metrics.items()):
+            state.update(framed(b"metric", key.encode(), _as_sent(value)))
     return state.digest()
+
+
+def _as_sent(value: object) -> bytes:
+    """A setting or metric as both ends write it: NumPy's numbers arrive as plain ones."""
+    plain: object = value
+    if isinstance(value, list):
+        plain = [each.item() if isinstance(each, np.generic) else each for each in value]
+    elif isinstance(value, np.generic):
+        plain = value.item()
+    return repr(plain).encode()
 
 
 def printable_line(reason: object) -> str:

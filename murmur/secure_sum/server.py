@@ -32,6 +32,8 @@ class SecureServer:
     Args:
         terms: what the sum is over, and what it needs.
         dropouts: how many share holders of each client are expected to fall silent.
+        liars: how many clients may lie: whether a dealer's accomplices are proven rests on it.
+        pinned: clients' long-term keys, where these are known beforehand; else empty.
 
     Attributes:
         asked: digest of what clients are asked in phase MASK; set it before their replies come.
@@ -42,9 +44,17 @@ class SecureServer:
         survivors: whose vectors are in the sum, from ``survivors_list`` on.
     """
 
-    def __init__(self, terms: Terms, dropouts: int = 0) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        dropouts: int = 0,
+        liars: int = 0,
+        pinned: Mapping[int, bytes] | None = None,
+    ) -> None:
         self.terms = terms
         self.dropouts = dropouts
+        self.liars = liars
+        self.pinned = pinned or {}
         self.asked = b""
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
@@ -69,6 +79,9 @@ class SecureServer:
                 party = identities.Party.of(client, sent)
                 party.require_signed(self.terms)
                 party.shown.require_valid()
+                shown = party.shown.identity
+                if self.pinned.get(client, shown) != shown:  # who has pinned another would refuse
+                    raise SecureSumError("its long-term key is not the one that is pinned for it")
                 self._parties[client] = party
         # Keys are fresh and not yet published, so clients that send the same key collude.
         keys = {client: party.shown.keys for client, party in self._parties.items()}
@@ -262,7 +275,11 @@ class SecureServer:
             masks.add_mask(self._total, derive(agreed, about), -1 if v < owner else 1)
 
     def _restored(self, owner: int, held: Mapping[int, bytes]) -> bytes:
-        """``owner``'s secret that is due; whoever dealt or held a wrong share is accused."""
+        """``owner``'s secret that is due; whoever dealt a wrong share is accused.
+
+        And whoever held one, where that is proven: honest holders' shares lie on one polynomial,
+        and this is it if ``threshold`` honest ones must be among those whose shares do.
+        """
         if len(held) < self._needed:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
@@ -279,9 +296,11 @@ class SecureServer:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
             ) from error
-        if wrong:  # an honest holder would not have held it
-            liars = (owner, *(self.terms.holders_of(owner)[place] for place in wrong))
-            self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
+        if wrong:
+            proven = [owner]
+            if len(wrong) < self.liars <= len(held) - len(wrong) - self._needed:
+                proven += [self.terms.holders_of(owner)[place] for place in wrong]
+            self.accused |= dict.fromkeys(proven, f"a share of client {owner}'s that was wrong")
         return secret
 
     @property

@@ -36,7 +36,7 @@ class SecureSumSettings:
         colluders: clients that may side with the server; their noise is not counted.
         groups: into how many a cohort is divided anew each round, with a sum each.
         liars: share of the federation's clients that may lie, on which naming one by group testing
-            rests, in [0, 0.5). 0: nobody is named so.
+            rests, or as a false dealer's accomplice, in [0, 0.5). 0: nobody is named so.
         dropouts: share of the clients that may fall silent in a sum, in [0, 0.5).
         server: "lying", or "honest": whether what is said of the sums is to hold against a server
             that lies, or for one that follows the protocol.
@@ -84,6 +84,10 @@ class SecureSumSettings:
         meet the settings, or the peers file lacks one of them.
         """
         cohort = tuple(sorted(clients))
+        pinned = self.pinned(cohort)
+        keys = ""
+        if pinned:
+            keys = keys_digest(cohort, pinned)
         neighbours, threshold = self._graph(len(cohort))
         return Terms(
             run=run,
@@ -96,7 +100,7 @@ class SecureSumSettings:
             neighbours=neighbours,
             colluders=self.colluders,
             server=self.server,
-            keys=self._keys(cohort),
+            keys=keys,
             **bound,
         )
 
@@ -125,15 +129,16 @@ class SecureSumSettings:
             "P-256, HKDF-SHA256, AES-256 and Ed25519 hold",
         ]
 
-    def _keys(self, cohort: tuple[int, ...]) -> str:
-        """Digest of the cohort's long-term keys, empty where no file names them.
+    def pinned(self, cohort: tuple[int, ...]) -> dict[int, bytes]:
+        """The cohort's long-term keys by the peers file, empty where no file names them.
 
         ValueError where the file cannot be read, or lacks a client.
         """
         if self.peers is None:
-            return ""
+            return {}
         try:
-            return keys_digest(cohort, read_peers(Path(self.peers)))
+            known = read_peers(Path(self.peers))
+            return {client: known[client] for client in cohort}
         except (OSError, KeyError) as error:
             raise ValueError(
                 f"peers={self.peers}: must be a file with the key of each client ({error})"

@@ -192,12 +192,14 @@ def passes(share: bytes, test: bytes) -> bool:
     """
     if len(share) != SHARE_BYTES or len(test) != TEST_BYTES:
         return False
-    s = piece(share, SEED)
-    k = piece(share, KEY)
+    pieces = piece(share, SEED), piece(share, KEY)
+    s, k = (int.from_bytes(each, "big") for each in pieces)
+    if max(s, k) >= keys.ORDER:  # the same number in other bytes, which ``restore`` calls wrong
+        return False
     r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
     answer = int.from_bytes(test[CHALLENGE_BYTES:-HASHES_BYTES], "big")
-    h = answer - r_s * int.from_bytes(s, "big") - r_k * int.from_bytes(k, "big")
-    return _hashes(s, k, keys.to_bytes(h % keys.ORDER)) == test[-HASHES_BYTES:]
+    h = (answer - r_s * s - r_k * k) % keys.ORDER
+    return _hashes(*pieces, keys.to_bytes(h)) == test[-HASHES_BYTES:]
 
 
 def piece(share: bytes, place: int) -> bytes:

@@ -148,3 +148,13 @@ def test_who_has_masked_masks_again_for_the_very_same_message_only(tmp_path):
         server.add(client, vector)
     node.ask(Phase.CONFIRM, server.survivors_list())
     assert node.ask(Phase.MASK, lists) == {}
+
+
+def test_who_is_asked_out_of_turn_still_has_its_last_answer_and_goes_on(tmp_path):
+    node = Node(tmp_path, CLIENTS)
+    server = SecureServer(AGREED)
+    keys = server.keys(node.ask(Phase.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent)))
+    boxes = server.shares(node.ask(Phase.SHARE, keys))
+    held = node.ask(Phase.CHECK, boxes)
+    assert node.ask(Phase.SHARE, keys) == {}  # a message that was sent twice, and came late
+    assert node.ask(Phase.CHECK, boxes) == held

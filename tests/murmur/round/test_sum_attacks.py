@@ -2,7 +2,7 @@
 
 import pytest
 
-from murmur.secure_sum import Phase
+from murmur.secure_sum import Phase, SecureSumSettings
 from research.attacks.sums import ATTACKS, run
 
 SMALL = [
@@ -23,6 +23,14 @@ def test_a_liar_is_named_in_the_first_round_and_all_rounds_count(tmp_path, name)
     # Whoever lies after the clients have paid has paid as well, once.
     late = ATTACKS[name].phase in (Phase.CONFIRM, Phase.REVEAL)
     assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: int(late)}
+
+
+def test_a_client_with_another_key_than_the_peers_file_has_is_named_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("murmur.secure_sum.settings.keys_digest", lambda *_: "")
+    monkeypatch.setattr(SecureSumSettings, "pinned", lambda *_: {LIAR: bytes(32)})
+    outcome = run(tmp_path / "run", None, 5, [], *SMALL)
+    assert outcome.counted == [1, 2] and outcome.named == {LIAR: 1}
+    assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: 0}
 
 
 def test_a_liar_with_one_conflict_is_not_named_and_nobody_else_is(tmp_path):

@@ -55,6 +55,7 @@ def test_the_terms_are_bound_to_the_keys_of_the_peers_file(tmp_path):
     assert terms.keys != settings.terms("run", 1, range(1, 6), 3, 8).keys
     with pytest.raises(ValueError, match=r"^peers=.*key of each client"):
         settings.terms("run", 1, range(6), 3, 8)
+    assert settings.pinned((1,)).keys() == {1} and SecureSumSettings("on").pinned((0,)) == {}
 
 
 def test_a_run_names_the_servers_copy_of_the_peers_file_and_devices_need_none(tmp_path):

@@ -65,13 +65,14 @@ def secure_sum(
     to_server: Tamper = lambda phase, client, message: message,
     signed: bool = False,
     entropy: str | None = None,
+    liars: int = 0,
 ) -> Outcome:
     """Run all phases; client ``c`` says nothing from phase ``drops[c]`` on.
 
     Between two phases every client is written down and read again, as on a device.
     ``to_client``, ``to_server``: what an adversary makes of the messages on their way.
     """
-    it = Outcome(server=SecureServer(agreed))
+    it = Outcome(server=SecureServer(agreed, liars=liars))
     states: dict[int, State] = {}
     for client in agreed.clients:
         noise = NoiseGenerator.seeded(entropy, client) if entropy else None

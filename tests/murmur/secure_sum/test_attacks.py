@@ -1,6 +1,8 @@
 """What a hostile server or client tries, and who refuses."""
 
 import dataclasses
+import math
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import numpy as np
@@ -8,14 +10,16 @@ import pytest
 
 from murmur.secure_sum import (
     Phase,
+    PinnedPeers,
     SecureClient,
     SecureServer,
     SecureSumError,
+    public_identity,
     shares,
 )
 from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.identity import Advertisement, Party, about_dealing
-from murmur.secure_sum.keys import encoded, point, public_key, scalar
+from murmur.secure_sum.identity import Advertisement
+from murmur.secure_sum.keys import ORDER, encoded, point, public_key
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import Dealing
 from murmur.secure_sum.terms import join_ids
@@ -223,43 +227,80 @@ def test_two_clients_with_one_key_are_both_named():
     assert 5 in outcome.server.accused and outcome.survivors == (0, 1, 2, 3, 4)
 
 
-def test_a_dealer_and_its_accomplice_are_both_named_and_the_sum_is_right(monkeypatch):
-    # The dealer commits to a wrong share for one holder, which says nothing and reveals it.
-    agreed, values = terms(9, threshold=0.5), vectors(terms(9))
-    honest, on_it, bad = Dealing.of, shares.values_of, int.from_bytes(scalar(), "big")
+@contextmanager
+def dealing_wrongly(dealer, accomplices, wrong):
+    """``dealer`` commits to ``wrong`` shares for ``accomplices``, who say nothing and reveal them.
 
-    def off_it(differences, count):  # holder 1 is the accomplice
-        first, _, *rest = on_it(differences, count)
-        return [first, bad, *rest]
+    ``wrong``: what is added to the share at each place, from 1 on.
+    """
+    honest, on_it, plainly = Dealing.of, shares.values_of, SecureClient.check
+    advertise, shown = SecureClient.advertise, {}
+
+    def note(self):
+        shown[self.me] = advertise(self)
+        return shown[self.me]
+
+    def off_it(differences, count):
+        values = on_it(differences, count)
+        return [
+            (value + wrong(place + 1)) % ORDER if place in accomplices else value
+            for place, value in enumerate(values)
+        ]
 
     def of(seed, key, threshold, holders, about, public):
-        if about != about_dealing(agreed, Party(7, seven["ad"])):
+        with ExitStack() as patched:
+            if public[0] == Advertisement.of(shown[dealer]).seed:
+                patched.enter_context(mock.patch.object(shares, "values_of", off_it))
             return honest(seed, key, threshold, holders, about, public)
-        with monkeypatch.context() as patched:
-            patched.setattr(shares, "values_of", off_it)
-            return honest(seed, key, threshold, holders, about, public)
-
-    monkeypatch.setattr(Dealing, "of", of)
-    seven = {}
-
-    def note(phase, client, message):
-        if (phase, client) == (Phase.ADVERTISE, 7):
-            seven["ad"] = message
-        return message
-
-    plainly = SecureClient.check
 
     def accept(self, message):
-        if self.me != 1:
-            return plainly(self, message)
-        with monkeypatch.context() as patched:
-            patched.setattr("murmur.secure_sum.client.passes", lambda *_: True)
+        with ExitStack() as patched:
+            if self.me in accomplices:
+                passes = mock.patch("murmur.secure_sum.client.passes", lambda *_: True)
+                patched.enter_context(passes)
             return plainly(self, message)
 
-    monkeypatch.setattr(SecureClient, "check", accept)
-    outcome = secure_sum(agreed, values, to_server=note)
-    assert set(outcome.server.accused) == {1, 7}
+    with (
+        mock.patch.object(SecureClient, "advertise", note),
+        mock.patch.object(SecureClient, "check", accept),
+        mock.patch.object(Dealing, "of", of),
+    ):
+        yield
+
+
+@pytest.mark.parametrize(("liars", "named"), [(1, {7}), (2, {1, 7}), (4, {7})])
+def test_a_dealer_and_its_accomplice_are_both_named_where_that_is_proven(liars, named):
+    agreed, values = terms(9, threshold=0.5), vectors(terms(9))
+    with dealing_wrongly(7, {1}, lambda x: 5):
+        outcome = secure_sum(agreed, values, liars=liars)
+    assert set(outcome.server.accused) == named
     assert np.array_equal(outcome.total, sum(values.values()))
+
+
+def test_a_dealer_with_many_accomplices_gets_nobody_else_named():
+    # They hold shares of a second polynomial, which has the same secret and meets the first at 12
+    # honest holders: it has 17 of the 20 shares, and the three other honest ones look wrong.
+    agreed, values = terms(20, threshold=0.67), vectors(terms(20))
+
+    def between(x):
+        return math.prod([x, *(x - place - 1 for place in range(8, 20))])
+
+    with dealing_wrongly(0, range(5), between):
+        outcome = secure_sum(agreed, values, liars=5)
+    assert agreed.threshold == 14 and set(outcome.server.accused) == {0}
+    assert np.array_equal(outcome.total, sum(values.values()))
+
+
+def test_whoever_shows_another_key_than_is_pinned_is_named_and_costs_nobody_the_sum():
+    agreed = terms(6)
+    own = {client: bytes([client]) * 32 for client in range(6)}
+    pinned = {client: public_identity(key) for client, key in own.items()}
+    parties = {c: SecureClient.join(agreed, c, bytes(32) if c == 5 else own[c]) for c in range(6)}
+    server = SecureServer(agreed, pinned=pinned)
+    keys = server.keys({client: party.advertise() for client, party in parties.items()})
+    assert server.accused.keys() == {5} and "pinned" in server.accused[5]
+    for client, message in keys.items():
+        parties[client].share(message, PinnedPeers(pinned))
 
 
 # Replayed ---------------------------------------------------------------------------------------

@@ -84,6 +84,18 @@ def test_a_share_that_was_altered_does_not_pass(place):
     assert not shares.passes(b"", dealing.tests[1])
 
 
+@pytest.mark.parametrize("secret", ["seed", "key"])
+def test_a_number_in_other_bytes_is_no_share(monkeypatch, secret):
+    # Its sum is right, so an honest holder would reveal it and be named for it.
+    plainly = shares.values_of
+    with monkeypatch.context() as patch:
+        again = [7 + shares.keys.ORDER] * 3
+        patch.setattr(shares, "values_of", lambda d, n: again if d == [7] else plainly(d, n))
+        dealing, found = dealt(1, 3, **{secret: to_bytes(7)})
+    passed = [shares.passes(share, dealing.tests[i]) for i, share in enumerate(found)]
+    assert passed == [False, False, False]
+
+
 def test_a_sharing_of_other_secrets_than_those_published_is_refused():
     dealing, _ = dealt(3, 5)
     public = public_key(SECRET), public_key(SECRET[::-1])

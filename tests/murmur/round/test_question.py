@@ -1,0 +1,41 @@
+"""What the clients of a sum are asked alike, to which their masks are bound."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+
+from murmur.round.task import RECORD, digest, question
+
+
+def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2)):
+    return RecordDict(
+        {
+            "model": ArrayRecord({"w": Array(np.array([entry]))}),
+            "config": ConfigRecord({"rate": rate, "clients": first}),
+            "known": MetricRecord({"share": share}),
+            "task": ConfigRecord({"round": 1, "clients": list(who)}),
+            "murmur": ConfigRecord({"ask": "{}", "clients": list(who)}),
+            RECORD: ConfigRecord({"clients": list(sum_of)}),
+        }
+    )
+
+
+@pytest.mark.parametrize("other", [{"rate": 0.2}, {"share": 0.6}, {"first": 1}, {"entry": 2}])
+def test_clients_that_are_asked_anything_else_are_bound_to_something_else(other):
+    assert question(asked(**other)) != question(asked())
+    assert digest("run", "fedavg", "os", asked(**other)) != digest("run", "fedavg", "os", asked())
+
+
+@pytest.mark.parametrize("other", [{"who": (3,)}, {"sum_of": (3,)}])
+def test_who_is_asked_is_no_part_of_the_question_and_one_of_the_request(other):
+    assert question(asked(**other)) == question(asked())
+    assert digest("run", "fedavg", "os", asked(**other)) != digest("run", "fedavg", "os", asked())
+
+
+@pytest.mark.parametrize("rate", [0.1, True, "a", b"a", [1, 2], [], np.float64(0.1), np.str_("a")])
+@pytest.mark.parametrize("share", [1, 0.5, [0.5], np.float64(0.5), [np.float64(0.5)]])
+def test_both_ends_of_a_wire_read_one_question(rate, share):
+    # A rate that a strategy had computed with NumPy made the server accuse all who had confirmed.
+    sent = asked(rate=rate, share=share)
+    assert question(recorddict_from_proto(recorddict_to_proto(sent))) == question(sent)
