@@ -46,6 +46,7 @@ from murmur.secure_sum.keys import (
     KEY_BYTES,
     Entropy,
     agree,
+    decoded,
     derive,
     private_key,
     public_key,
@@ -155,8 +156,8 @@ class SecureClient:
     def share(self, message: bytes, peers: Peers | None = None) -> bytes:
         """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
-        Fewer than ``threshold`` neighbours, a key that two clients have, or one that ``peers``
-        does not accept as its client's (None: any is), and the client gives up.
+        Fewer than ``threshold`` neighbours, a key that two clients have or that is no point, or one
+        that ``peers`` does not accept as its client's (None: any is), and the client gives up.
         """
         terms = self.terms
         self.public = self._from_neighbours(message, ADVERTISED_BYTES)
@@ -164,6 +165,7 @@ class SecureClient:
         parties = self._parties(self.public)
         for party in parties.values():
             party.require_signed(terms)
+            decoded(party.shown.mask)  # needed in MASK only, when all is charged
         self._require_holders(len(parties) + 1)
         shown = {party.id: party.shown for party in (me, *parties.values())}
         identities = {client: ad.identity for client, ad in shown.items()}

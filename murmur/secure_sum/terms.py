@@ -344,7 +344,7 @@ class Terms:
     def digest(self) -> bytes:
         """SHA-256 of all of the terms, 32 bytes: what ``context`` begins with."""
         plain = self.text.encode()
-        return hashlib.sha256(framed(b"murmur secure sum, version 3", plain)).digest()
+        return hashlib.sha256(framed(b"murmur secure sum, version 4", plain)).digest()
 
     @cached_property
     def begun(self) -> Callable[[str], bytes]:
