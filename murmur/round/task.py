@@ -33,6 +33,7 @@ REFUSED = "refused; its own log says why"
 # Until whoever pulls a message looks again for a part of it that is on its way. Flower's own waits
 # a second, which is most of what a short phase takes.
 PART_SECONDS = 0.1
+_WHO = ("task", "murmur")  # records whose ``clients`` are who is asked; the second has an app's ask
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300
@@ -186,8 +187,8 @@ def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
 def question(content: RecordDict) -> bytes:
     """A digest of what all clients of a sum are asked in phase MASK, whichever node they are on.
 
-    Model, arrays and settings, without who is asked; pairwise masks are bound to it, so that masks
-    of clients that were asked different things do not cancel. 32 bytes.
+    Model, arrays, settings and metrics, without who is asked; pairwise masks are bound to it, so
+    that masks of clients that were asked different things do not cancel. 32 bytes.
     """
     return _hash(content, ("question to a sum",), alike=True)
 
@@ -201,12 +202,13 @@ def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> byt
             shape = repr(tuple(array.shape)).encode()
             values = hashlib.sha256(array.data).digest()
             state.update(framed(b"array", key.encode(), array.dtype.encode(), shape, values))
-    for name, config in sorted(content.config_records.items()):
+    plain: dict[str, Mapping] = {**content.config_records, **content.metric_records}
+    for name, config in sorted(plain.items()):
         if alike and name == RECORD:
             continue
         state.update(framed(b"settings", name.encode()))
         for key, value in sorted(config.items()):
-            if not (alike and key == "clients"):
+            if not (alike and key == "clients" and name in _WHO):
                 state.update(framed(b"setting", key.encode(), repr(value).encode()))
     return state.digest()
 

@@ -1,11 +1,12 @@
 """A node keeps its clients' promises whatever the server asks."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from safetensors.numpy import load
 
 from fl_app.config.composition import compose
@@ -14,7 +15,7 @@ from murmur.learning.codec import array_from_bytes
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed
-from murmur.round.task import digest
+from murmur.round.task import digest, question
 from tests.fl_app.running import SMALL
 
 POLICY = """
@@ -229,6 +230,20 @@ def test_digest_tells_questions_apart(tmp_path):
     about = [("run", "x", "os"), ("other", "x", "os"), ("run", "y", "os"), ("run", "x", "seeded")]
     assert len({digest(*each, ask(node)) for each in about}) == len(about)
     assert digest(*about[0], ask(node)) == digest(*about[0], ask(node))
+
+
+def test_a_message_is_all_of_its_records_but_for_whom_a_sum_asks():
+    """An app reads whatever its strategy sends: numbers in metrics too, and a list of its own."""
+    own = [
+        {"m": MetricRecord({"rate": 1.0})},
+        {"m": MetricRecord({"rate": 2.0})},
+        {"c": ConfigRecord({"clients": [1]})},
+        {"c": ConfigRecord({"clients": [2]})},
+    ]
+    for hashed in (question, partial(digest, "run", "x", "os")):
+        assert len({hashed(RecordDict(records)) for records in own}) == len(own)
+    asked = [RecordDict({"task": ConfigRecord({"clients": [one]})}) for one in (1, 2)]
+    assert question(asked[0]) == question(asked[1])
 
 
 def question_of_arrays(arrays, **records):
