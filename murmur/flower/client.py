@@ -437,7 +437,7 @@ class _Asked:
         """
         steps = np.zeros(self.codec(task).size, np.int64)
         try:
-            # A server may name a norm, or a metric's range, in which numbers of some sizes overflow.
+            # A server may name a norm, or a metric's range, in which some numbers overflow.
             steps = truncate(self._vector(self.app.reply()), self.ask.radius)
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
