@@ -58,18 +58,22 @@ class ClusteringClient(FedAvgClient):
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The update (d,) of local training; no update where it diverges.
 
-        The targets P follow once from the model that arrived, and stay for all epochs.
+        The targets P follow once from the model that arrived, and stay for all epochs. No update
+        either where they are none: a server's model or frequencies may make them overflow for some
+        images, and whether a client answers must not tell of its own.
         """
         self.trainer.load(self.require_model(task))
         images = data.images[data.indices]
-        soft = assignments(self.trainer, images)
-        if not np.isfinite(soft).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            soft = assignments(self.trainer, images)
+            targets = target_distribution(soft, self._frequencies(task))
+        if not np.allclose(targets.sum(axis=1), 1, atol=1e-3):
             return np.zeros(len(task.model))
         pretraining = task.round <= self.pretrain_rounds
         self.module.clustering_weight = 0.0 if pretraining else self.clustering_weight
         trained = self.trainer.train(
             images,
-            target_distribution(soft, self._frequencies(task)),
+            targets,
             rng=self.rng(task, "local training"),
             optimizer="adam",
             soft_targets=True,

@@ -15,6 +15,7 @@ client's own settings, never from the server.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,11 @@ class KdDpflClient(Client):
             uploads=uploads,
             special=special,
         )
-        self.training = PrivateTraining(self.trainer, local, setup.budget)
+        # Its cohorts are drawn from some of the clients only, so one may be asked in every round:
+        # the scheme's events count on noise for all of them.
+        self.training = PrivateTraining(
+            self.trainer, local, replace(setup.budget, participations=None)
+        )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 
     def size(self, client: int) -> int:

@@ -4,7 +4,7 @@ After "Horizontal Federated-Local Differential Privacy Inference Result Protecti
 Federated documentation). The outputs go through softmax here, whatever the model exports, and
 their mean over the client's records is the vector; the mechanism, its ε and how often it may be
 asked follow from the client's own settings, never from the server. Each release is charged in
-the ledger before inference; a vector that is not finite counts as the uniform one.
+the ledger before inference; a record whose outputs are not finite counts as the uniform vector.
 """
 
 from abc import abstractmethod
@@ -106,13 +106,14 @@ class ClusteringResultClient(EvaluationClient):
         return one, one + (other - one) / self.result.records
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
-        """The mean of the probabilities (k,)."""
+        """The mean of the probabilities (k,), to which each record adds its own and no more."""
         self.trainer.load(self.require_model(task))
         logits = self.trainer.logits(data.images[data.indices]).astype(np.float64)
         with np.errstate(invalid="ignore"):
-            vector = softmax(logits, axis=1).mean(axis=0)
-        # One record's overflow makes the vector non-finite; it then counts as the uniform vector.
-        return vector if np.isfinite(vector).all() else np.full(self.classes, 1 / self.classes)
+            rows = softmax(logits, axis=1)
+        # Where a record's outputs overflow, which a server can bring about, it says nothing.
+        rows[~np.isfinite(rows).all(axis=1)] = 1 / self.classes
+        return rows.mean(axis=0)
 
     def privatize(
         self, update: NDArray[np.float64], task: Task, noise: NoiseGenerator

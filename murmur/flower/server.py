@@ -442,8 +442,10 @@ class PrivateGrid(GridAround):
     rounds : dict
         How many rounds of each purpose the strategy has asked for. One beyond those that the noise
         is made for is a RunError.
-    released : dict
-        By node, how often it was asked for each event, in a sum over at least so many.
+    released : Counter
+        How often somebody was asked for each event, in a sum over at least so many.
+    asked : set of int
+        The nodes that were.
     folder : Path
         Where the statement is written.
     known : dict
@@ -459,7 +461,8 @@ class PrivateGrid(GridAround):
         self.weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self.run_name = uuid.uuid4().hex
         self.rounds = {"train": 0, "evaluate": 0}
-        self.released: dict[int, Counter[tuple[Release, int]]] = {}
+        self.released: Counter[tuple[Release, int]] = Counter()
+        self.asked: set[int] = set()
         self.folder = Path(os.environ.get("MURMUR_RESULTS", _FOLDER)).absolute() / self.run_name
         self.known: dict[int, dict[str, bool]] = {}
         self.stated = False
@@ -721,9 +724,10 @@ class PrivateGrid(GridAround):
         Called before the question is sent, so that an interruption leaves no release out. Files:
         ``privacy.json`` and ``privacy.txt``, readable by this user only.
         """
-        for node in nodes:
-            self.released.setdefault(node, Counter())[ask.event(), ask.minimum] += 1
-        statement = state(self.terms, ask, self.released, self.known)
+        self.released[ask.event(), ask.minimum] += 1
+        self.asked.update(nodes)
+        facts = [self.known.get(node, {}) for node in self.asked]
+        statement = state(self.terms, ask, self.released, facts)
         from murmur.privacy.statement import render
 
         private_folder(self.folder)
@@ -843,14 +847,15 @@ def forecast(ask: Ask, size: int, clients: int) -> tuple[float, str]:
 def state(
     terms: _Terms,
     ask: Ask,
-    released: Mapping[int, Counter[tuple[Release, int]]],
-    known: Mapping[int, Mapping[str, bool]],
+    released: Counter[tuple[Release, int]],
+    facts: Sequence[Mapping[str, bool]],
 ) -> "Statement":
     """The statement of all that was asked so far, with ``ask``.
 
     Two adversaries: a server that sees only sums, for which a sum holds the noise of its honest
     clients, and one that reads every message, for which each client's own share counts alone.
-    Whoever was asked counts as having released, whether or not an answer came.
+    Whoever was asked counts as having released, whether or not an answer came, and each client as
+    asked in every round: a node that registers anew has another id, by which nobody knows it again.
 
     Parameters
     ----------
@@ -858,15 +863,14 @@ def state(
         The run's, for δ and how it sums.
     ask : Ask
         The round that is about to be asked for.
-    released : mapping
-        How often each node was asked for each event in a sum over at least so many.
-    known : mapping
-        What nodes have said of themselves; what one does not say becomes a warning (``FACTS``), and
-        what all say is not assumed.
+    released : Counter
+        How often somebody was asked for each event in a sum over at least so many.
+    facts : sequence of mapping
+        What each node that was asked has said of itself; what one does not say becomes a warning
+        (``FACTS``), and what all say is not assumed.
     """
     from murmur.privacy.statement import Exposure, Statement  # loads SciPy
 
-    facts = [known.get(node, {}) for node in released]
     proven = [what for what, name in _PROVES.items() if all(fact.get(name) for fact in facts)]
 
     def stated(event: Release) -> Release:
@@ -874,19 +878,13 @@ def state(
         left = [assumption for assumption in event.assumptions if assumption not in proven]
         return replace(event, assumptions=tuple(left))
 
-    own: dict[str, Event] = {}
-    summed: dict[str, Event] = {}
-    least = ask.minimum
-    for node, counts in released.items():
-        alone: list[Event] = []
-        hidden: list[Event] = []
-        for (release, minimum), count in counts.items():
-            least = min(least, minimum)
-            event = stated(release)
-            alone.append(RepeatedEvent(event, count))
-            hidden.append(RepeatedEvent(SummedEvent(event, minimum - ask.colluders), count))
-        own[str(node)] = ComposedEvent(tuple(alone))
-        summed[str(node)] = ComposedEvent(tuple(hidden))
+    alone: list[Event] = []
+    hidden: list[Event] = []
+    for (release, minimum), count in released.items():
+        event = stated(release)
+        alone.append(RepeatedEvent(event, count))
+        hidden.append(RepeatedEvent(SummedEvent(event, minimum - ask.colluders), count))
+    least = min(minimum for _, minimum in released)
     warnings = ["weights are equal: a client's number of examples is not sent"]
     for name, sentence in FACTS.items():
         without = sum(not fact.get(name) for fact in facts)
@@ -902,18 +900,20 @@ def state(
                 threat=Threat.SECURE_AGGREGATION,
                 adversary="a server that sees only sums",
                 per_round=SummedEvent(stated(ask.event()), ask.minimum - ask.colluders),
-                clients=summed,
+                sizes={"each client": len(facts)},
+                clients={"each client": ComposedEvent(tuple(hidden))},
                 assumptions=(
                     f"at least {least - ask.colluders} of the {least} clients of every sum are "
                     "honest",
-                    *terms.sums.conditions(len(released)),
+                    *terms.sums.conditions(len(facts)),
                 ),
             ),
             Exposure(
                 threat=Threat.LOCAL,
                 adversary="a server that reads every message",
                 per_round=stated(ask.event()),
-                clients=own,
+                sizes={"each client": len(facts)},
+                clients={"each client": ComposedEvent(tuple(alone))},
             ),
         ],
         warnings=warnings,

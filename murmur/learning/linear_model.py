@@ -69,8 +69,12 @@ def weights_of(trainer: Trainer, parameters: NDArray[np.float32]) -> NDArray[np.
 
 
 def unit(features: NDArray[np.floating]) -> NDArray[np.float64]:
-    """f/‖f‖ (n, d) of ``features`` (n, d) or (n, d, 1, 1); a record of zeros stays one."""
+    """f/‖f‖ (n, d) of ``features`` (n, d) or (n, d, 1, 1); a record of zeros stays one.
+
+    One that is not finite becomes one: features of large finite numbers may overflow.
+    """
     rows = _flat(features)
+    rows[~np.isfinite(rows).all(axis=1)] = 0
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(lengths, 1e-12)
 

@@ -60,6 +60,20 @@ def test_vector_is_a_mean_of_probabilities_whatever_the_model_exports(tmp_path, 
     assert it.codec(task(it)).expand(it.codec(task(it)).pack(row), 1).shape == (K,)
 
 
+def test_a_record_whose_outputs_overflow_moves_the_mean_no_further_than_any_other(tmp_path, data):
+    """A server may choose a model under which one record's outputs are infinite, and no other's."""
+    it = clustering(tmp_path, unit="record", records=30)
+    images = np.zeros_like(data.images)
+    images[7] = 1e9
+    model = it.trainer.initial(np.random.default_rng(0)) * np.float32(1e15)
+    asked = Task(2, 0, model, {}, {}, PROTECTED)
+    with_it = it.train(asked, LocalData(images, data.labels, data.indices))
+    without = it.train(asked, LocalData(np.zeros_like(images), data.labels, data.indices))
+    it.trainer.load(model)
+    assert not np.isfinite(it.trainer.logits(images[7:8])).all()
+    assert np.abs(with_it - without).sum() <= it.result.change * (1 + 1e-9)
+
+
 def test_clean_vector_costs_nothing_since_it_is_a_simulations_only(tmp_path, data):
     it = clustering(tmp_path)
     assert it.event(task(it, CLEAN)) is None

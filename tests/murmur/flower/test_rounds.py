@@ -294,6 +294,27 @@ def test_everything_together_costs_at_most_what_was_asked(tmp_path):
     assert stated == pytest.approx(found, rel=1e-9)
 
 
+def test_a_node_that_registers_anew_is_stated_as_the_client_that_it_was(tmp_path):
+    """Flower gives it another id, by which the server does not know it again."""
+    grid = Nodes(app_of(), devices=tmp_path / "devices")
+
+    def after(number, arrays):
+        contexts = list(grid._contexts.values())
+        grid._contexts.clear()
+        for context in contexts:
+            context.node_id += 1000
+            grid._contexts[context.node_id] = context
+
+    own = private(FedAvg(fraction_evaluate=0.0), **BUDGET)
+    own.start(grid, record(MODEL), num_rounds=2, timeout=0.5, evaluate_fn=after)
+    with Ledger(tmp_path / "devices" / "0" / "ledger.sqlite", create=False) as ledger:
+        assert ledger.releases() == 2
+        found = epsilon(ledger.spent(0), 1e-5, Threat.SECURE_AGGREGATION, assumptions=None).epsilon
+    text = next((tmp_path / "murmur-results").glob("*/privacy.json"))
+    stated = json.loads(text.read_text())["guarantees"][0]["assumed_total"]
+    assert stated == pytest.approx(found, rel=1e-9)
+
+
 def test_metrics_are_means_within_their_ranges(monkeypatch):
     without_noise(monkeypatch)
     result = started(

@@ -158,3 +158,26 @@ def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_p
     for bad in (np.zeros(K), np.full(K + 1, 0.1), np.full(K, np.nan), np.full(K, 1, np.float32)):
         with pytest.raises(TaskError, match=r"^frequencies"):
             client.event(Task(2, 0, model, {"frequencies": bad}, {}))
+
+
+def test_frequencies_under_which_some_images_have_no_targets_are_answered_all_the_same(
+    trainer, tmp_path
+):
+    """Else a server would see, in a refusal, which side of a border some image lies on."""
+    images, kinds = blobs(30)
+    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
+    client = ClusteringClient(
+        setup,
+        local=LocalSgd(epochs=1, batch_size=10, learning_rate=0.01),
+        pretrain_rounds=1,
+        clustering_weight=0.1,
+        protection=Unprotected,
+    )
+    model = trainer.initial(np.random.default_rng(0))
+    data = LocalData(images, kinds, np.arange(20))
+    trainer.load(model)
+    border = np.median(assignments(trainer, images[:20])[:, 0])
+    smallest = border**2 / np.finfo(float).max
+    task = Task(2, 0, model, {"frequencies": np.array([smallest, 1.0, 1.0])}, {})
+    client.event(task)
+    assert not client.train(task, data).any()
