@@ -15,6 +15,7 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import Codec, Parts, vector_codec
 from murmur.privacy.events import Event
+from murmur.privacy.mechanisms.clipping import LEAST_NORM
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
@@ -85,8 +86,8 @@ class ProtectedClient(Client):
         if "clip" not in self.protection.arrays():
             return None
         clip = float(self.array(task, "clip", np.float64, (1,))[0])
-        if clip <= 0:
-            raise TaskError(f"clip={clip}: must be above 0")
+        if clip < LEAST_NORM:
+            raise TaskError(f"clip={clip}: must be at least {LEAST_NORM:g}")
         return clip
 
 

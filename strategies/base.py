@@ -441,7 +441,9 @@ class CohortStrategy(Strategy, ABC):
 
         It does not where the algorithm has a way of its own to evaluate on clients, or where the
         evaluation protects replaced records and the training clients that are added or removed. An
-        evaluation of records makes records the unit of the whole statement.
+        evaluation of records makes records the unit of the whole statement; one of clients is no
+        secret of who takes part, so that clients who are added or removed become ones who
+        contribute nothing, which costs the training as much.
         """
         if type(self).configure_evaluate is not CohortStrategy.configure_evaluate:
             raise ValueError(
@@ -456,6 +458,8 @@ class CohortStrategy(Strategy, ABC):
                 )
             # What protects a client protects each of its records, but not the reverse.
             self.unit = Unit.RECORD
+        elif self.adjacency is Adjacency.ADD_REMOVE:
+            self.adjacency = Adjacency.REPLACE_SPECIAL
         self.evaluation = evaluation
 
     def snapshot(self) -> dict[str, NDArray]:

@@ -22,6 +22,8 @@ from strategies.base import CohortStrategy, Event, Exposure, Parameters, ServerS
 class FedAvg(CohortStrategy):
     """w ← step(w, mean of w_i − w).
 
+    ValueError for secure sums under a protection that must publish every round.
+
     Its subclasses change what the mean is (``update``), which arrays clients send beside each other
     (``parts``), or what becomes of the means (``apply``); bounds, noise and prices stay the
     protection's.
@@ -53,6 +55,12 @@ class FedAvg(CohortStrategy):
         self.extendable = own.extendable
         self.algorithm = f"{type(self).algorithm} ({own.name})"
         super().__init__(setup)
+        if own.always_published and self.sums.settings.is_on:
+            raise ValueError(
+                "secure_aggregation=on: a sum of too few clients is lost as a whole, so that one "
+                "client more or less moves it by more than its update; set "
+                "privacy.secure_aggregation=off, or protection=distributed"
+            )
         self.server_step = server_step
         self.parts = Parts(update=self.trainer.num_parameters)
 

@@ -23,6 +23,7 @@ from murmur.learning.codec import GridCodec, Integers
 from murmur.papers.dpsgd import Lots, signal_to_noise
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.accounting.gaussian import FINE_SHARE
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
 from murmur.privacy.mechanisms import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
@@ -157,13 +158,18 @@ class NbAFL(CohortStrategy):
     def _remember(self, weights: list[float], sigma: float) -> None:
         """Note how little noise this broadcast had, over the weight of its heaviest client.
 
-        Nothing is noted with ``dpsgd``: there the uploads' own price covers the broadcasts.
+        Noise of weight w lies on a lattice of step w: that of others counts only where it is fine
+        beside all of these (``gaussian.in_sum``). Nothing is noted with ``dpsgd``: there the
+        uploads' own price covers the broadcasts.
         """
         if not self.noise.is_noisy:
             return
         uplink = self.noise.upload_sigma
         most = max(weights)
-        spread = math.hypot(uplink * math.hypot(*weights), sigma) / most
+        sizes = [self.sizes[client] for client in self.round.answered]
+        step = self.noise.grid * max(sizes) / math.gcd(*sizes)
+        counted = weights if uplink >= FINE_SHARE * step else [most]
+        spread = math.hypot(uplink * math.hypot(*counted), sigma) / most
         ratios = {"rest": spread, "stripped": math.hypot(uplink, sigma / most)}
         self.weakest = {name: min(self.weakest[name], ratio) for name, ratio in ratios.items()}
 

@@ -106,8 +106,8 @@ class CanaryClients:
     def join(self, task: Task, total: Sum) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
-        A canary that is out sends nothing where clients may be absent (add/remove), and the
-        opposite result where they are replaced. Where the adversary reads messages, a canary is
+        A canary that is out sends nothing where clients may be absent or contribute nothing, and
+        the opposite result where they are replaced. Where the adversary reads messages, a canary is
         scored by its own message and ``total`` stays as it is. Where it sees sums, all whose turn
         it is, in or out, are scored by the sum with canaries in it. What a trusted server publishes
         is scored by ``look``.
@@ -131,7 +131,7 @@ class CanaryClients:
             self.directions[name] = canary.direction
             result = canary.result
             if not self.inside[name]:
-                if self.strategy.adjacency is Adjacency.ADD_REMOVE:
+                if self.strategy.adjacency is not Adjacency.REPLACE_ONE:
                     continue
                 result = canary.opposite
             noise = self.strategy.setup.noise(f"canary {name}", number)

@@ -327,29 +327,27 @@ class Experiment:
         """ε of the most exposed client so far, proven and, if there are any, under assumptions.
 
         Against the adversary of ``privacy.threat``, for the strategy's unit, at ``privacy.delta``,
-        and with an evaluation on clients included. A client counts as having released as soon as
-        it may have, also where its answer was not used.
+        and with an evaluation on clients included. That sums hide a release is an assumption, as in
+        the statement. A client counts as having released as soon as it may have, also where its
+        answer was not used.
 
         Args:
             roughly: beyond 127 releases it may be the ε of up to 3.2% more of them, which takes
                 less time (``PrivacyReport.spent_in_all``).
 
         Returns:
-            ``epsilon_proven``, and ``epsilon_assumed`` where an event rests on assumptions; a
-            number, or "infinity", since JSON has no sign for it.
+            ``epsilon_proven``, and ``epsilon_assumed`` where it rests on assumptions; a number, or
+            "infinity", since JSON has no sign for it.
         """
         strategy = self.strategy
         if not strategy.participations and strategy.evaluation is None:
             return {"epsilon_proven": 0.0}
         event, delta = strategy.report.spent_in_all(roughly), self.privacy.delta
         threat = Threat(self.privacy.threat)
-        cases: dict[str, tuple[str, ...] | None] = {"epsilon_proven": ()}
-        if assumptions_of(event):
-            cases["epsilon_assumed"] = None
-        spent = {
-            name: epsilon(event, delta, threat, unit=strategy.unit, assumptions=granted).epsilon
-            for name, granted in cases.items()
-        }
+        spent = {"epsilon_proven": epsilon(event, delta, unit=strategy.unit).epsilon}
+        if assumptions_of(event) or threat is Threat.SECURE_AGGREGATION:
+            assumed = epsilon(event, delta, threat, unit=strategy.unit, assumptions=None)
+            spent["epsilon_assumed"] = assumed.epsilon
         return {name: e if math.isfinite(e) else "infinity" for name, e in spent.items()}
 
     def _finish(self, model: np.ndarray) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class Releasing(Protocol):
         differs.
     unit, adjacency : Unit, Adjacency
         Whose data is protected, and which two data sets are neighbours.
+    summed : bool
+        Whether answers are summed, rather than read one by one.
     setup : ServerSetup
         For the budget, and for how sums are taken.
     participations : Counter
@@ -61,6 +63,7 @@ class Releasing(Protocol):
     difference: str
     unit: Unit
     adjacency: Adjacency
+    summed: bool
     setup: ServerSetup
     participations: Counter[int]
     before: Counter[int]
@@ -152,8 +155,8 @@ class PrivacyReport:
     def exposures(self) -> list[Exposure]:
         """The usual adversaries: a server that reads messages, and one that sees only sums.
 
-        The second is there where sums are secure, or simulated as such. Answers before the rounds
-        are added to the rounds' for each client.
+        The second is there where there are sums, and they are secure, or simulated as such. Answers
+        before the rounds are added to the rounds' for each client.
         """
         found = self._exposures(self.of.release_event(), self._in_rounds())
         event = self.of.event_before()
@@ -183,7 +186,7 @@ class PrivacyReport:
                 claimed_total=total,
             )
         ]
-        if of.setup.secure_sums.mode != "off":
+        if of.summed and of.setup.secure_sums.mode != "off":
             exposures.append(self.secure_exposure(release, participations))
         return exposures
 

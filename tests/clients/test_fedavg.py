@@ -96,8 +96,15 @@ def test_ledger_is_told_that_nothing_protects_the_update_itself(tmp_path, data):
 
 @pytest.mark.parametrize(
     "clip",
-    [None, np.array([0.0]), np.array([np.inf]), np.array([1.0, 1.0]), np.array([1.0], np.float32)],
-    ids=["none", "zero", "infinite", "two", "dtype"],
+    [
+        None,
+        np.array([0.0]),
+        np.array([5e-324]),  # by which (1, 1) is no longer than (1, 0): √2 is 1 there
+        np.array([np.inf]),
+        np.array([1.0, 1.0]),
+        np.array([1.0], np.float32),
+    ],
+    ids=["none", "zero", "least", "infinite", "two", "dtype"],
 )
 def test_hostile_clipping_norms_are_refused(tmp_path, data, clip):
     it = client(tmp_path)

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.run.experiment import Experiment
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -20,7 +23,7 @@ from murmur.round.cohorts import Schedule
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.fedavg import FedAvg
-from tests.fl_app.running import run_inline
+from tests.fl_app.running import SMALL, run_inline
 from tests.strategies.grid import Grid
 
 N, COHORT = 200, 50
@@ -192,6 +195,16 @@ def test_bad_settings_are_refused_on_construction(changed, words):
     with pytest.raises(ValueError) as caught:
         server(**changed)
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("words", [["strategy=dp_fedavg"], ["strategy=dp_ftrl"]])
+def test_a_sum_that_may_be_lost_as_a_whole_is_refused(words):
+    """Of a cohort of the least size one client less takes the whole sum away, not one update."""
+    on = "privacy.secure_aggregation=on"
+    Experiment(compose([*SMALL, *words]))
+    Experiment(compose([*SMALL, *words, on, "privacy.epsilon=inf"]))
+    with pytest.raises(ConfigError, match="secure_aggregation=on: a sum of too few clients"):
+        Experiment(compose([*SMALL, *words, on]))
 
 
 def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):

@@ -183,6 +183,17 @@ def test_checkpoint_carries_the_weakest_broadcast():
     assert guarantees(other)["outsider"] == guarantees(strategy)["outsider"]
 
 
+@pytest.mark.parametrize(("heavy", "counts"), [(10 * M, True), (10**6, False), (10**6 + 1, False)])
+def test_others_noise_counts_only_where_it_is_fine_beside_their_weights(heavy, counts):
+    """Of weights 1 and 10⁶ the sum modulo 10⁶ shows the light client's upload by itself."""
+    strategy = server(rounds=2, sizes=(1, *[heavy] * (N - 1)), smallest_dataset=1)
+    one_round(strategy, uploads(strategy, N), range(N))
+    assert (strategy.weakest["rest"] > 1.5 * strategy.noise.upload_sigma) == counts
+    alike = server(rounds=2, sizes=(heavy,) * N)
+    one_round(alike, uploads(alike, N), range(N))
+    assert alike.weakest["rest"] > 1.5 * alike.noise.upload_sigma
+
+
 def test_scheduling_without_broadcast_noise_is_pointed_out():
     assert "clients_per_round=4" in server(rounds=25, cohort=4).warnings()[0]
     proven = {"calibration": "proven", "exposures": 25}

@@ -122,6 +122,13 @@ def test_every_row_is_noised_by_itself_and_the_silent_count_as_zero():
     assert np.abs(np.corrcoef(noised) - np.eye(8)).max() < 0.1
 
 
+def test_no_adversary_is_stated_who_sees_sums_only():
+    words = ["protection=distributed", "privacy=local", "privacy.secure_aggregation=simulated"]
+    found = strategy(*words, "privacy.threat=local", "privacy.epsilon=8")
+    found.participations.update(range(8))
+    assert [exposure.threat for exposure in found.exposures()] == [Threat.LOCAL]
+
+
 @pytest.mark.parametrize("threat", ["local", "central"])
 def test_a_budget_is_kept_and_stated(tmp_path, threat):
     protection = {"local": "distributed", "central": "rows"}[threat]

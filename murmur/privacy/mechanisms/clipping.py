@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import blocks, require_finite, require_positive
 
+LEAST_NORM = float(np.finfo(np.float64).tiny)
+"""The least clipping norm. Below it norms are whole numbers of the least float, so that √2 is 1."""
+
 
 def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """``x`` scaled down, where it is longer, to L2 norm ``bound`` (x / max(1, ‖x‖/C)).
@@ -27,7 +30,7 @@ def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> N
 
     Args:
         x: finite floats of any shape.
-        bound: the largest norm allowed, C, finite and above 0.
+        bound: the largest norm allowed, C, finite and at least ``LEAST_NORM``.
         out: where the result goes, of the same shape and dtype; it may be ``x`` itself. A new array
             by default.
 
@@ -90,6 +93,8 @@ def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
     require_positive("bound", bound)
     if x.dtype.kind != "f":
         raise ValueError(f"x of dtype {x.dtype}: must hold floats")
+    if bound < LEAST_NORM:
+        raise ValueError(f"bound={bound}: must be at least {LEAST_NORM:g}")
     largest = _largest(x)
     require_finite("x", np.array(largest))  # as it is not where any entry is not
     # In units of the largest entry, squares neither overflow nor vanish together.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from murmur.privacy.mechanisms import clip_l2, project_simplex
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM, clip_to_steps, truncate
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 
@@ -73,7 +73,7 @@ def test_integers_are_not_clipped_silently_to_zero():
         clip_l2(np.array([3, 4]), 1.0)
 
 
-@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 5e-324, LEAST_NORM / 2])
 def test_bounds_out_of_range_are_refused(bound):
     with pytest.raises(ValueError, match=f"^bound={bound}: "):
         clip_l2(np.ones(2), bound)
@@ -143,6 +143,14 @@ def test_clipping_to_steps_is_clipping_and_then_truncating(dtype, size, clip):
         assert np.array_equal(same, expected) and np.shares_memory(same, x) == (size > 0)
     with pytest.raises(ValueError, match="x: holds NaN or infinities"):
         clip_to_steps(np.append(expected, np.nan), clip)
+
+
+@pytest.mark.parametrize("size", [2, 3, 1000])
+def test_integers_are_no_longer_than_the_least_norm(size):
+    for seed in range(20):
+        x = np.random.default_rng(seed).standard_normal(size)
+        assert exact_square(clip_to_steps(x, LEAST_NORM)[0]) <= CLIP_STEPS**2
+        assert exact_square(clip_to_steps(x * LEAST_NORM, LEAST_NORM)[0]) <= CLIP_STEPS**2
 
 
 def test_one_coordinate_at_the_norm_stays_within_it():
