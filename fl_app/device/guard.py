@@ -113,6 +113,7 @@ class Guard(resident.Resident):
         reply = protect(message, context, app, guarded=True, alone=self._alone(message))
         if app.started:
             self._wait(began)
+            reply = _made_now(reply, message)
         return reply
 
     def _alone(self, message: Message) -> Ask | None:
@@ -153,6 +154,13 @@ class Guard(resident.Resident):
             log_error(self.folder, "late", late)
         while (left := began + turns * every - self.clock()) > 0:
             self.sleep(left)
+
+
+def _made_now(reply: Message, message: Message) -> Message:
+    """``reply`` to ``message`` as if it were made now: it says to the microsecond when it was."""
+    if reply.has_error():
+        return Message(reply.error, reply_to=message)
+    return Message(reply.content, reply_to=message)
 
 
 def require_apart(folder: Path, rules: GuardRules) -> None:
