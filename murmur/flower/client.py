@@ -435,14 +435,13 @@ class _Asked:
             data: None, for the app opens its own.
             noise: the device's own, of which its share of the sum's noise is drawn.
         """
-        vector = np.zeros(self.codec(task).size)
+        steps = np.zeros(self.codec(task).size, np.int64)
         try:
-            vector = self._vector(self.app.reply())
+            steps = truncate(self._vector(self.app.reply()), self.ask.radius)
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise
             log_error(self.device.home.folder, f"round {task.round}, the app", error)
-        steps = truncate(vector, self.ask.radius)
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:
