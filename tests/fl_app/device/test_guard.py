@@ -25,7 +25,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
-from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
+from tests.fl_app.device.bundles import FILLING, HARMFUL, LEAKING, TORCH, bundle
 from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
@@ -274,6 +274,26 @@ def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
     assert audit(others[-1], others[1], confidence=0.95).epsilon == 0
     found = audit(models[-1], models[1], delta=1e-5, confidence=0.95).epsilon
     assert (found <= EPSILON) == noise
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 24 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", place]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no disk of its own can be had here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_an_app_that_fills_the_disk_between_two_looks_is_answered_for(small_disk):
+    """Its answer could not be stored, and that there was none told what it wanted to tell."""
+    grid = Federation(small_disk, [bundle(FILLING)], without=["namespaces"])
+    started(grid, MODEL)
+    assert not [reply for reply in grid.replies if reply.has_error()]
+    assert charges(grid.guards[0]) == 1
 
 
 # The instant -------------------------------------------------------------------------------------
