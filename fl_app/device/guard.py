@@ -37,6 +37,7 @@ from murmur.round.task import log_error
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _LARGEST_HEAD = 1 << 16
 _LARGEST_STATE = 1 << 20  # and as much as the model
+_ROOM = 1 << 23  # bytes of a ledger's entries and logs
 _STATE_SECONDS = 30 * 24 * 3600.0
 _SCRATCH = "scratch"
 _LOG = 4000  # characters of what an app printed
@@ -113,6 +114,7 @@ class Guard(resident.Resident):
         reply = protect(message, context, app, guarded=True, alone=self._alone(message))
         if app.started:
             self._wait(began)
+            reply = _made_now(reply, message)
         return reply
 
     def _alone(self, message: Message) -> Ask | None:
@@ -153,6 +155,13 @@ class Guard(resident.Resident):
             log_error(self.folder, "late", late)
         while (left := began + turns * every - self.clock()) > 0:
             self.sleep(left)
+
+
+def _made_now(reply: Message, message: Message) -> Message:
+    """``reply`` to ``message`` as if it were made now: it says to the microsecond when it was."""
+    if reply.has_error():
+        return Message(reply.error, reply_to=message)
+    return Message(reply.content, reply_to=message)
 
 
 def require_apart(folder: Path, rules: GuardRules) -> None:
@@ -214,7 +223,7 @@ class LockedApp:
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
-        with self._scratch() as scratch:
+        with self._scratch() as scratch, _room(self.folder, 2 * largest + _ROOM):
             head = {"sandbox": self._sandbox(scratch), "record": record, "names": list(sent)}
             parts = [
                 message_to_proto(message).SerializeToString(),
@@ -289,6 +298,18 @@ class LockedApp:
             raise AppError(f"{error}; it printed:\n{watched.printed()}") from None
         finally:
             watched.end()
+
+
+@contextmanager
+def _room(folder: Path, size: int) -> Iterator[None]:
+    """Keep ``size`` bytes of the disk for what follows the block, whatever an app writes in it.
+
+    Without namespaces it can fill the disk before anybody looks; the answer would not be stored,
+    and its absence would tell. OSError where there is no such room.
+    """
+    with tempfile.TemporaryFile(dir=folder) as held:
+        os.posix_fallocate(held.fileno(), 0, size)
+        yield
 
 
 def _remove_all(above: Path) -> None:

@@ -10,7 +10,6 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Message, RecordDict
@@ -73,8 +72,7 @@ class Health:
         try:
             self._write(question, reply)
         except Exception as error:
-            with suppress(OSError):
-                log_error(self.folder, NAME, error)
+            log_error(self.folder, NAME, error)
 
     def _write(self, question: RecordDict, reply: Message) -> None:
         """Replace the file: the counts of before, and this message's.

@@ -286,6 +286,8 @@ _SIGNALS = _calls("signals")
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)  # its flags are in memory, which no filter sees; the C library does without
 _PRLIMIT = (302, 261)
+_FCNTL = (72, 25)
+_SET_OWNERS = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal when a file can be read
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*
 
 _KILL = 0x80000000
@@ -299,6 +301,7 @@ _RETURN = 0x06
 _NUMBER_AT = 0
 _ARCHITECTURE_AT = 4
 _FIRST_ARGUMENT_AT = 16  # its low half; both architectures are little-endian
+_SECOND_ARGUMENT_AT = 24
 _EPERM = 1
 _ENOSYS = 38
 
@@ -340,6 +343,15 @@ def filter_program(machine: str, scoped: bool) -> bytes:
             _step(_RETURN, _FAIL | _EPERM),
             _step(_RETURN, _ALLOW),
         ]
+    # Signals to another process, sent by a file.
+    program += [
+        _step(_EQUAL, _FCNTL[column], 0, 5),
+        _step(_LOAD, _SECOND_ARGUMENT_AT),
+        _step(_EQUAL, _SET_OWNERS[0], 1, 0),
+        _step(_EQUAL, _SET_OWNERS[1], 0, 1),
+        _step(_RETURN, _FAIL | _EPERM),
+        _step(_RETURN, _ALLOW),
+    ]
     return b"".join([*program, _step(_RETURN, _ALLOW)])
 
 

@@ -47,6 +47,7 @@ INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no client
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
 
 _METRICS_NORM = 0.5  # of all metrics of a training together, in clipping norms
+_LARGEST = 1e300  # of a clipping norm and of a range's ends: no arithmetic with them overflows
 _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 
 
@@ -72,8 +73,8 @@ class Ask:
 
     Raises:
         ValueError: a value is of another type or outside its range, ``minimum`` is not above
-            ``colluders``, a metric's range is empty or not finite, or an evaluation names no
-            metric.
+            ``colluders``, ``clip`` or an end of a metric's range is beyond 1e300, a range is empty,
+            or an evaluation names no metric.
     """
 
     purpose: Literal["train", "evaluate"]
@@ -92,11 +93,13 @@ class Ask:
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
             raise ValueError(f"minimum={self.minimum}: must be above colluders={self.colluders}")
+        if self.clip > _LARGEST:
+            raise ValueError(f"clip={self.clip:g}: must be at most {_LARGEST:g}")
         for name, low, high in self.metrics:
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not -_LARGEST <= low < high <= _LARGEST:
                 raise ValueError(
-                    f"metrics={{{name!r}: ({low:g}, {high:g})}}: must be a finite range, the lower "
-                    "end first"
+                    f"metrics={{{name!r}: ({low:g}, {high:g})}}: must be a finite range (at most "
+                    f"{_LARGEST:g}), the lower end first"
                 )
         if self.purpose == "evaluate" and not self.metrics:
             raise ValueError("metrics=(): an evaluation releases at least one metric")
@@ -206,7 +209,9 @@ class Ask:
             value = found.get(name)
             if isinstance(value, int | float) and math.isfinite(value):
                 inside = min(max(float(value), low), high)
-                vector[place] = (2 * inside - low - high) / (high - low) * self.metric_scale
+                share = (2 * inside - low - high) / (high - low)
+                # Rounding leads out of [-1, 1] where the ends are few floats apart.
+                vector[place] = min(max(share, -1.0), 1.0) * self.metric_scale
         return vector
 
     def metric_means(self, mean: NDArray[np.float64]) -> dict[str, float]:

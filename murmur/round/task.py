@@ -9,6 +9,7 @@ not say.
 
 import hashlib
 import os
+import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -248,14 +249,20 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
     """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
 
     Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on
-    the log becomes errors.old.log, in place of the one before. OSError where it cannot be written.
+    the log becomes errors.old.log, in place of the one before. Where it cannot be written (the disk
+    is full) this process's own output has it, and nothing is raised: what leaves a device must not
+    depend on whether there was an error to write down.
 
     ``about``: which message and client it was, as the line's beginning.
     """
-    private_folder(folder)
+    text = printable(f"{about}: {type(error).__name__}: {error}") + "\n"
+    text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
     path = error_log(folder)
-    if path.exists() and path.stat().st_size > _LARGEST_LOG:
-        os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
-    with open(path, "a", encoding="utf-8", opener=private) as file:
-        file.write(printable(f"{about}: {type(error).__name__}: {error}") + "\n")
-        file.write(printable("".join(traceback.format_exception(error)), keep="\n") + "\n")
+    try:
+        private_folder(folder)
+        if path.exists() and path.stat().st_size > _LARGEST_LOG:
+            os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
+        with open(path, "a", encoding="utf-8", opener=private) as file:
+            file.write(text)
+    except OSError as failed:
+        print(f"{path}: {failed}\n{text}", file=sys.stderr, flush=True)

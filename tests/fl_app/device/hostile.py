@@ -9,6 +9,7 @@ attempts are any good on this machine.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import inspect
 import json
 import os
@@ -22,6 +23,7 @@ import time
 from pathlib import Path
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_ssize_t
 X86 = os.uname().machine == "x86_64"
 GENERIC = {"perf": (298, 241), "bpf": (321, 280), "uffd": (323, 282), "keyctl": (250, 219)}
 GENERIC |= {"handle": (303, 264), "memfd": (319, 279), "readv": (310, 270), "ptrace": (101, 117)}
@@ -319,6 +321,37 @@ def shared_segment(at):
     call("shmget", 0x4D55, 4096, 0o1600)
 
 
+def segment_of_others(at):
+    must(libc.shmat(at["segment"], None, 0) != -1)
+
+
+def list_of_segments(at):
+    must(libc.shmctl(at["segment"], 2, ctypes.create_string_buffer(256)) == 0)  # IPC_STAT
+
+
+def queue_of_others(at):
+    must(libc.msgsnd(at["queue"], struct.pack("=qq", 1, 1), 8, 0o4000) == 0)
+
+
+def message_of_others(at):
+    must(libc.msgrcv(at["queue"], ctypes.create_string_buffer(16), 8, 0, 0o14000) >= 0)  # a copy
+
+
+def semaphore_of_others(at):
+    must(
+        libc.semop(at["semaphore"], ctypes.create_string_buffer(struct.pack("=Hhh", 0, 1, 0)), 1)
+        == 0
+    )
+
+
+def signal_by_a_pipe(at):
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETOWN, at["pid"])
+    fcntl.fcntl(reading, 10, signal.SIGUSR1)  # F_SETSIG
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
+    os.write(writing, b"x")
+
+
 def message_queue(at):
     call("mq", b"murmur", 0o102, 0o600, None)
     libc.mq_unlink(b"/murmur")
@@ -459,6 +492,10 @@ def victim(at):
         if each.type == socket.SOCK_STREAM:
             each.listen()
     at["tcp"], at["udp"] = (each.getsockname()[1] for each in sockets[:2])
+    at["segment"] = libc.shmget(0, 4096, 0o1600)
+    at["queue"] = libc.msgget(0, 0o1600)
+    at["semaphore"] = libc.semget(0, 1, 0o1600)
+    libc.msgsnd(at["queue"], struct.pack("=qq", 1, 1), 8, 0)
     hits = []
     signal.signal(signal.SIGUSR1, lambda *_: hits.append(1))
     environment = {"PATH": "/usr/bin:/bin", "HOME": at["scratch"]}
@@ -469,6 +506,9 @@ def victim(at):
     found = json.loads(process.communicate(timeout=100)[0].splitlines()[-1])
     time.sleep(0.05)
     shm.unlink()
+    for remove, which in ((libc.shmctl, "segment"), (libc.msgctl, "queue")):
+        remove(at[which], 0, None)
+    libc.semctl(at["semaphore"], 0, 0)
     if hits:
         found["kill"] = "out"
     if at["lock"] and Path(at["ledger"]).read_text() != SECRET:

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from flwr.app import Array, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from numpy.testing import assert_allclose
 
@@ -25,7 +25,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
-from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
+from tests.fl_app.device.bundles import FILLING, HARMFUL, LEAKING, TORCH, bundle
 from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
@@ -276,6 +276,26 @@ def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
     assert (found <= EPSILON) == noise
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 24 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", place]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no disk of its own can be had here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_an_app_that_fills_the_disk_between_two_looks_is_answered_for(small_disk):
+    """Its answer could not be stored, and that there was none told what it wanted to tell."""
+    grid = Federation(small_disk, [bundle(FILLING)], without=["namespaces"])
+    started(grid, MODEL)
+    assert not [reply for reply in grid.replies if reply.has_error()]
+    assert charges(grid.guards[0]) == 1
+
+
 # The instant -------------------------------------------------------------------------------------
 
 
@@ -289,13 +309,38 @@ def test_an_answer_leaves_at_the_instant_that_the_policy_fixes(tmp_path, monkeyp
     def answered(message, context, app, guarded, alone):
         app.started = True
         clock.now += took
-        return message
+        return Message(RecordDict(), reply_to=message)
 
     monkeypatch.setattr(guarding, "protect", answered)
     began = clock.now
-    guard.reply(TaskInput(None, None, "", "", b""), None)
+    message = Message(RecordDict(), dst_node_id=101, message_type="train")
+    guard.reply(TaskInput(message, None, "", "", b""), None)
     assert clock.now - began == pytest.approx(leaves)
     assert (guard.folder / "errors.log").exists() == (took > 400)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_reply_does_not_say_when_its_app_was_done(tmp_path, monkeypatch, fails):
+    """Flower's metadata have the time at which a reply was made, and how long it is left."""
+    clock = Clock()
+    guard = guard_of(device(tmp_path), clock)
+    message = Message(RecordDict(), dst_node_id=101, message_type="train")
+    left = []
+
+    def sleep(seconds):
+        clock.sleep(seconds)
+        left.append(time.time())
+
+    def answered(message, context, app, guarded, alone):
+        app.started = True
+        return Message(Error(0) if fails else RecordDict(), reply_to=message)
+
+    guard.sleep = sleep
+    monkeypatch.setattr(guarding, "protect", answered)
+    about = guard.reply(TaskInput(message, None, "", "", b""), None).metadata
+    assert about.created_at >= left[0]
+    expires = message.metadata.created_at + message.metadata.ttl
+    assert about.created_at + about.ttl == pytest.approx(expires)
 
 
 def test_what_starts_no_app_is_answered_at_once(tmp_path):

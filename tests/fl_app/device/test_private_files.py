@@ -77,3 +77,9 @@ def test_nothing_of_a_server_in_a_devices_log_moves_its_readers_cursor(tmp_path)
     text = (tmp_path / "errors.log").read_text()
     assert text.replace("\n", "").isprintable()
     assert text.splitlines()[0].endswith("forged")
+
+
+def test_a_log_that_cannot_be_written_changes_no_answer(tmp_path, capsys):
+    (tmp_path / "errors.log").mkdir()  # as a full disk would
+    log_error(tmp_path, "round 1", ValueError("text"))
+    assert "round 1: ValueError: text" in capsys.readouterr().err

@@ -186,9 +186,9 @@ def test_owners_name_the_parts_that_there_are():
 # The filter, on a machine of twenty lines: the other architecture's too ---------------------------
 
 
-def decided(program, architecture, number, first=0):
+def decided(program, architecture, number, first=0, second=0):
     """What a filter says of a call."""
-    data = struct.pack("=iIQQ", number, architecture, 0, first)
+    data = struct.pack("=iIQQQ", number, architecture, 0, first, second)
     value = 0
     place = 0
     while True:
@@ -230,10 +230,14 @@ def test_filter_refuses_what_it_names_and_lets_the_rest_through(machine, scoped)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_filter_looks_at_the_flags_of_clone_and_at_whose_limits_are_set(machine):
+def test_filter_looks_at_the_flags_of_clone_at_whose_limits_are_set_and_who_owns_a_file(machine):
     program = sandbox.filter_program(machine, True)
     architecture, column, _ = sandbox._ARCHITECTURES[machine]
     clone, limit = sandbox._CLONE[column], sandbox._PRLIMIT[column]
+    control = sandbox._FCNTL[column]
+    for command in range(1, 2048):
+        owner = command in (8, 15)
+        assert decided(program, architecture, control, 8, command) == (FAILS if owner else ALLOWED)
     assert decided(program, architecture, clone, 0x11 | 0x3D0F00) == ALLOWED  # a thread
     for flag in (0x00020000, 0x02000000, 0x04000000, 0x10000000, 0x20000000, 0x40000000):
         assert decided(program, architecture, clone, flag | 0x11) == FAILS

@@ -327,6 +327,17 @@ def test_metrics_are_means_within_their_ranges(monkeypatch):
     assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.75, abs=1e-4)
 
 
+def test_no_device_refuses_for_where_in_a_narrow_range_its_metric_is(tmp_path):
+    """Rounding made 1.2 of the upper end, and so a refusal told whether an accuracy is above 0.5.
+
+    The range is the server's.
+    """
+    grid = Nodes(app_of(), devices=tmp_path)  # whose accuracy is 0.75
+    started(grid, evaluate={"accuracy": (0.49999999999999983, 0.5000000000000001)})
+    records = [each for r in grid.replies for each in r.content.config_records.values()]
+    assert not any(record.get("refused") for record in records)
+
+
 def test_a_statement_is_there_before_anybody_pays(tmp_path):
     seen = []
 

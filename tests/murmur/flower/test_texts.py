@@ -191,6 +191,7 @@ def test_what_is_advised_against_noise_suffices(size, clients):
         ({"clip": float("nan")}, "clip"),
         ({"metrics": {"loss": (1, 0)}}, "finite range"),
         ({"evaluate": {"loss": (0, float("inf"))}}, "finite range"),
+        ({"evaluate": {"loss": (-1.7e308, 1.7e308)}}, "finite range"),  # which overflows
     ],
 )
 def test_settings_out_of_range_are_refused_at_once(terms, match):
