@@ -286,6 +286,7 @@ _SIGNALS = _calls("signals")
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)  # its flags are in memory, which no filter sees; the C library does without
 _PRLIMIT = (302, 261)
+_PRCTL = (157, 167)
 _FCNTL = (72, 25)
 _SET_OWNERS = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal when a file can be read
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*
@@ -334,24 +335,18 @@ def filter_program(machine: str, scoped: bool) -> bytes:
             number = numbers[column]
             if number is not None:
                 program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, answer)]
-    # New namespaces, and limits of another process.
-    for number, bits in ((_CLONE[column], _NEW_NAMESPACES), (_PRLIMIT[column], 0xFFFFFFFF)):
-        program += [
-            _step(_EQUAL, number, 0, 4),
-            _step(_LOAD, _FIRST_ARGUMENT_AT),
-            _step(_ANY_BIT, bits, 0, 1),
-            _step(_RETURN, _FAIL | _EPERM),
-            _step(_RETURN, _ALLOW),
-        ]
-    # Signals to another process, sent by a file.
-    program += [
-        _step(_EQUAL, _FCNTL[column], 0, 5),
-        _step(_LOAD, _SECOND_ARGUMENT_AT),
-        _step(_EQUAL, _SET_OWNERS[0], 1, 0),
-        _step(_EQUAL, _SET_OWNERS[1], 0, 1),
-        _step(_RETURN, _FAIL | _EPERM),
-        _step(_RETURN, _ALLOW),
-    ]
+    # New namespaces, limits of another process, signals to one by a file. And whether this process
+    # ends with the one that started it: nothing is done and success is told, as PyTorch wants it.
+    for numbers, place, test, values, answer in (
+        (_CLONE, _FIRST_ARGUMENT_AT, _ANY_BIT, [_NEW_NAMESPACES], _FAIL | _EPERM),
+        (_PRLIMIT, _FIRST_ARGUMENT_AT, _ANY_BIT, [0xFFFFFFFF], _FAIL | _EPERM),
+        (_FCNTL, _SECOND_ARGUMENT_AT, _EQUAL, _SET_OWNERS, _FAIL | _EPERM),
+        (_PRCTL, _FIRST_ARGUMENT_AT, _EQUAL, [_DEATH_SIGNAL], _FAIL),
+    ):
+        left = len(values)
+        program += [_step(_EQUAL, numbers[column], 0, left + 3), _step(_LOAD, place)]
+        program += [_step(test, value, left - tried) for tried, value in enumerate(values)]
+        program += [_step(_RETURN, _ALLOW), _step(_RETURN, answer)]
     return b"".join([*program, _step(_RETURN, _ALLOW)])
 
 

@@ -149,14 +149,18 @@ class Device:
         readable by its user only.
 
         Raises:
-            ValueError, OSError: ``peers`` cannot be read. A policy that cannot be read raises
-                nothing: it refuses everything.
+            ValueError, OSError: the folder is named and its name is empty, or ``peers`` cannot be
+                read. A policy that cannot be read raises nothing: it refuses everything.
         """
         run = f"run-{context.run_id}"
-        named = context.node_config.get(_FOLDER) or os.environ.get("MURMUR_DEVICE")
-        if not named:
+        named = context.node_config.get(_FOLDER, os.environ.get("MURMUR_DEVICE"))
+        if named is None:
             home = SimulatedHome(_trial_folder(run, context.node_id), run, Policy.simulation())
             return cls(home, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+        if not named:
+            raise ValueError(
+                "murmur, MURMUR_DEVICE: must name the device's folder, or not be there"
+            )
         os.umask(0o077)
         folder = Path(str(named)).expanduser().absolute()
         policy = replace(Policy.load(folder / "policy.yaml"), source="this device's policy")

@@ -161,12 +161,14 @@ print("went on")
 
 
 @needs_lock
-def test_a_locked_process_ends_with_the_one_that_started_it(tmp_path):
+@pytest.mark.parametrize("tries", ["0", "ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)"])  # not to
+def test_a_locked_process_ends_with_the_one_that_started_it(tmp_path, tries):
     inside = f"""
-import sys, time
+import ctypes, sys, time
 sys.path.insert(0, {str(Path(sandbox.__file__).parent)!r})
 from sandbox import Sandbox, lock
 lock(Sandbox({str(tmp_path)!r}, (), 1 << 30, 1 << 26, 500, 60, {tuple(lacking)!r}))
+assert {tries} == 0
 print("locked", flush=True)
 time.sleep(100)
 """
@@ -175,8 +177,7 @@ time.sleep(100)
     assert guard.stdout is not None
     assert guard.stdout.readline() == b"locked\n"
     guard.kill()
-    assert guard.stdout.read() == b""  # whoever held the pipe has ended
-    guard.wait()
+    assert guard.communicate(timeout=30) == (b"", None)  # whoever held the pipe has ended
 
 
 def test_owners_name_the_parts_that_there_are():
@@ -238,6 +239,9 @@ def test_filter_looks_at_the_flags_of_clone_at_whose_limits_are_set_and_who_owns
     for command in range(1, 2048):
         owner = command in (8, 15)
         assert decided(program, architecture, control, 8, command) == (FAILS if owner else ALLOWED)
+    ends = sandbox._PRCTL[column]
+    assert decided(program, architecture, ends, 1) == 0x00050000
+    assert decided(program, architecture, ends, 4) == ALLOWED
     assert decided(program, architecture, clone, 0x11 | 0x3D0F00) == ALLOWED  # a thread
     for flag in (0x00020000, 0x02000000, 0x04000000, 0x10000000, 0x20000000, 0x40000000):
         assert decided(program, architecture, clone, flag | 0x11) == FAILS

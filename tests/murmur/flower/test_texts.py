@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from murmur.flower import private
 from murmur.flower.server import forecast
-from murmur.round.task import RunError
+from murmur.round.task import REFUSED, RunError
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
@@ -228,3 +228,15 @@ def test_a_strategy_is_tried_by_copies_whatever_it_holds():
         Nodes(app_of()), record(MODEL), num_rounds=1
     )
     assert own.rounds == [1]
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_a_folder_that_is_named_by_nothing_makes_no_trial_of_a_device(monkeypatch, variable):
+    """A variable of the owner's that is not set must not let everything out."""
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")))
+    monkeypatch.setenv("MURMUR_DEVICE", "")
+    for context in grid._contexts.values():
+        if not variable:
+            context.node_config["murmur"] = ""
+    started(grid, FedAvg())
+    assert {reply.error.reason for reply in grid.replies} == {REFUSED}
