@@ -226,7 +226,7 @@ def swept_figure(
 
 
 def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
-    """Final score against the ε that the paper claims and the ε that is proven.
+    """Final score against the ε that the paper claims and the ε that is proven, or assumed.
 
     What canary clients measured stands beside them, with its interval.
 
@@ -258,16 +258,19 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         looks = _looks(own, grouping)
         base = numbers_of("panel", title).encode(x=axis.x("ε of the whole run"), y=y)
         base = base.encode(color=looks["color"], tooltip=_tips("setting", "kind", "epsilon", score))
-        claim = base.transform_filter("datum.kind == 'claimed' || datum.kind == 'proven'")
+        claim = base.transform_filter("indexof(datum.kind, 'measured') < 0")
         canaries = base.transform_filter("indexof(datum.kind, 'measured') == 0")
         proven = base.transform_filter("datum.kind == 'proven'")
+        assumed = base.transform_filter("datum.kind == 'assumed'")
+        stated = base.transform_filter("datum.kind == 'proven' || datum.kind == 'assumed'")
         claimed = base.transform_filter("datum.kind == 'claimed'")
         measured = base.transform_filter("datum.kind == 'measured'")
         layers = [
             claim.mark_line(strokeWidth=1.5).encode(detail="key:N"),
             canaries.mark_line(strokeWidth=1.5).encode(detail="key:N"),
-            proven.mark_rule(clip=True).encode(y=_y(points, score, "low"), y2="high:Q"),
+            stated.mark_rule(clip=True).encode(y=_y(points, score, "low"), y2="high:Q"),
             proven.mark_point(filled=True, size=70, opacity=1),
+            assumed.mark_point(filled=True, size=70, opacity=1, shape="diamond"),
             claimed.mark_point(filled=False, size=150, opacity=1),
             measured.mark_point(filled=True, size=25, opacity=1),
         ]
@@ -278,6 +281,8 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "that they are equal; ∞: unprotected. Upright: 95% interval of the "
         "mean over seeds (Student's t)."
     )
+    if any(setting.assumed is not None for setting in shown):
+        reading += " A diamond: not proven, but under all assumptions of the privacy statement."
     if any(setting.canaries for setting in shown):
         reading += (
             " Small discs: what canary clients measured, from the least to the most it may be."
@@ -713,7 +718,8 @@ def _six(value: Any) -> Any:
 
 def _epsilons(setting: Setting) -> dict[str, float | None]:
     """Each ε of a setting by its kind."""
-    found = {"claimed": setting.claimed, "proven": setting.stated}
+    kind = "proven" if setting.assumed is None else "assumed"
+    found = {"claimed": setting.claimed, kind: setting.stated}
     audit = setting.canaries
     if audit is not None and audit.estimate is not None:
         found |= {"measured, least": audit.low, "measured": audit.estimate}
@@ -724,21 +730,24 @@ def _epsilons(setting: Setting) -> dict[str, float | None]:
 
 
 def _gap(shown: Sequence[Setting]) -> str:
-    """By how much the proven ε exceeds the claimed one, in a sentence."""
+    """By how much the stated ε exceeds the claimed one, in a sentence."""
+    held = "proven"
+    if any(s.assumed is not None for s in shown):
+        held = "proven or assumed"
     both = {s.label: (s.claimed, s.stated) for s in shown}
     finite = {name: (c, p) for name, (c, p) in both.items() if c is not None and c < math.inf}
     more = {name: p / c for name, (c, p) in finite.items() if p is not None and p > c * 1.001}
     if not finite:
         return "No setting here claims a finite ε."
     if not more:
-        return "Wherever a finite ε is claimed, it is proven."
+        return f"Wherever a finite ε is claimed, it is {held}."
     label = max(more, key=more.__getitem__)
     claimed, proven = map(show, both[label])
     if len(shown) == 1:
-        return f"The paper claims ε = {claimed} for this run; ε = {proven} is proven."
+        return f"The paper claims ε = {claimed} for this run; ε = {proven} is {held}."
     return (
-        f"Proven ε exceeds claimed ε in {len(more)} of {len(finite)} settings that claim a finite "
-        f"ε; most in {label}: {claimed} claimed, {proven} proven."
+        f"More than the claimed ε is {held} in {len(more)} of {len(finite)} settings that claim a "
+        f"finite one; most in {label}: {claimed} claimed, {proven} {held}."
     )
 
 

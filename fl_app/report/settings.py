@@ -115,8 +115,7 @@ class Setting:
     @property
     def canaries(self) -> CanaryAudit | None:
         """What canary clients measured in the repetition in which they found most."""
-        found = [g.canaries for g in self.headlines if g.canaries is not None]
-        return max(found, key=lambda audit: (audit.estimate or 0.0, audit.at_least), default=None)
+        return most_found(self.headlines)
 
     @property
     def spends(self) -> dict[float, int]:
@@ -145,7 +144,7 @@ class Setting:
     @property
     def is_void(self) -> bool:
         """Whether a statement says that its figures are not to be relied on."""
-        return any(run.statement and run.statement.void for run in self.runs)
+        return any(run.statement and run.statement.doubts for run in self.runs)
 
     def final_scores(self, score: str) -> list[float]:
         """``final`` of every repetition that has one."""
@@ -324,6 +323,12 @@ def as_number(value: str) -> float | None:
         return number(float(value))
     except ValueError:
         return None
+
+
+def most_found(guarantees: Iterable[Guarantee]) -> CanaryAudit | None:
+    """What canary clients measured in the repetition in which they found most."""
+    found = [g.canaries for g in guarantees if g.canaries is not None]
+    return max(found, key=lambda audit: (audit.estimate or 0.0, audit.at_least), default=None)
 
 
 def _largest(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ implementations found (``published.yaml``) beside what the runs did, where their
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import yaml
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, interval, score_names
+from fl_app.report.settings import Grouping, Setting, group, interval, most_found, score_names
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
@@ -53,6 +53,8 @@ def run_records(source: Source) -> list[Record]:
         record: Record = {"run": run.name, "strategy": run.config.get("strategy", {}).get("name")}
         record |= {key: _plain(value) for key, value in varied.items() if key != "strategy"}
         record |= {"seed": run.seed, "state": run.state}
+        if run.statement is not None:
+            record["void"] = "; ".join(run.statement.doubts) or None
         for key, value in (run.metrics or {}).items():
             finite = number(value)
             record[key] = value if finite is None else finite
@@ -73,6 +75,8 @@ def setting_records(source: Source) -> list[Record]:
     records = []
     for setting in group(source.runs).settings:
         record: Record = {"setting": setting.label, "promise": setting.promise}
+        if setting.is_void:
+            record["setting"] += " (privacy void)"
         record["runs"] = len(setting.started)
         for score in scores:
             record[score], record[f"{score} ±"] = mean_and_half(setting, score)
@@ -102,8 +106,9 @@ def mean_and_half(setting: Setting, score: str) -> tuple[float | None, float | N
 def budget_records(grouping: Grouping) -> list[Record]:
     """One record for each setting and adversary; the worst repetition.
 
-    Its ``statement`` and ``guarantee`` are that repetition's; what audits ``measured`` and what
-    ``canaries`` found are the largest of all, and ``void`` has every reason of any.
+    Its ``statement`` and ``guarantee`` are those of the repetition that states most, but for the
+    proven total: that, what audits ``measured`` and what ``canaries`` found are the largest of all,
+    and ``void`` has every reason of any.
 
     Args:
         grouping: settings without a statement are left out.
@@ -113,16 +118,17 @@ def budget_records(grouping: Grouping) -> list[Record]:
         known = [run.statement for run in setting.runs if run.statement is not None]
         for index in range(max((len(s.guarantees) for s in known), default=0)):
             having = [s for s in known if len(s.guarantees) > index]
-            worst = max(having, key=lambda s: s.guarantees[index].proven_total)
+            worst = max(having, key=lambda s: s.guarantees[index].stated)
             seen = [s.guarantees[index] for s in having]
+            proven = max(g.proven_total for g in seen)
             records.append(
                 {
                     "setting": setting,
                     "statement": worst,
-                    "guarantee": worst.guarantees[index],
+                    "guarantee": replace(worst.guarantees[index], proven_total=proven),
                     "measured": max((g.measured for g in seen if g.measured), default=None),
-                    "canaries": next((g.canaries for g in seen if g.canaries), None),
-                    "void": [reason for s in having for reason in s.void],
+                    "canaries": most_found(seen),
+                    "void": [reason for s in having for reason in s.doubts],
                 }
             )
     return records
@@ -249,6 +255,8 @@ def _escaped(text: str) -> str:
     """Text with letters of LaTeX for what a name may hold, so that nothing of it is a command."""
     for sign in r"\&%$#_{}":
         text = text.replace(sign, r"\textbackslash " if sign == "\\" else rf"\{sign}")
+    # TeX itself reads "^^5c" as a backslash, before anything else.
+    text = text.replace("^", r"\textasciicircum ").replace("~", r"\textasciitilde ")
     signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
     for sign, written in {**signs, "±": r"$\pm$", "\u00a0": "~"}.items():
         text = text.replace(sign, written)

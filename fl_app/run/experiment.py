@@ -108,7 +108,7 @@ class Experiment:
         self.started = self.last - sum(row["seconds"] for row in folder.rows())  # of before
         rounds = self.federation.num_rounds - self.strategy.first_round
         if rounds > 0:
-            folder.metrics_path.unlink(missing_ok=True)  # of a finished run that is extended
+            folder.forget_end()  # of a finished run that is extended
             result = self.strategy.start(
                 grid,
                 initial_arrays=arrays,

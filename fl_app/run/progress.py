@@ -186,7 +186,7 @@ def end_lines(folder: RunFolder, path: str, width: int = CARD) -> list[str]:
     """
     metrics = folder.metrics() or {}
     statement = Statement.from_dict(folder.statement())
-    lines = [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
+    lines = [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
     parts = {"accuracy": _accuracy(metrics), **card(statement)}
     indent = max(map(len, parts)) + 2
     for label, text in parts.items():

@@ -207,6 +207,14 @@ class RunFolder:
             checkpoint.require_config(self.path / "config.yaml")
         return checkpoint
 
+    def forget_end(self) -> None:
+        """Remove final figures and statement: they are of fewer rounds than clients will answer.
+
+        The figures go first, since their presence says that the run is finished.
+        """
+        for name in ("metrics.json", "privacy.json", "privacy.txt"):
+            (self.path / name).unlink(missing_ok=True)
+
     def forget_sums(self) -> None:
         """Remove the journals of secure sums, which hold what clients sent and what it added to.
 

@@ -23,10 +23,11 @@ from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
 from murmur.common import counted
-from murmur.privacy.statement import promise
+from murmur.privacy.statement import Statement, promise
 
 NOT_FINISHED = "Not finished"
 AT_CHANCE = "learned nothing that can be seen"
+VOID = "privacy void"
 ACCURACY = "accuracy, last 5 rounds"
 EPSILON = "ε spent"
 CLAIMED = "ε that the paper claims"
@@ -234,8 +235,16 @@ def _figures(folder: SweepFolder, job: Job) -> Record:
         CLAIMED: number(first["claimed_total"]),
         "bytes up": metrics["bytes_up"],
         "seconds": metrics["seconds"],
-        "state": AT_CHANCE if metrics.get("at_chance") else None,
+        "state": ", ".join(_states(metrics, statement)) or None,
     }
+
+
+def _states(metrics: Record, statement: Record) -> Iterable[str]:
+    """What a reader of a finished job's figures must know."""
+    if Statement.from_dict(statement).doubts:
+        yield VOID
+    if metrics.get("at_chance"):
+        yield AT_CHANCE
 
 
 def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
@@ -255,6 +264,8 @@ def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
                 record[name] = max(
                     (job[name] for job in same if job[name] is not None), default=None
                 )
+            if any(VOID in (job["state"] or "") for job in same):
+                record["state"] = VOID
             found.append(record)
     return found
 

@@ -53,6 +53,7 @@ LEAST = 200
 SCOUTS = 200
 SCOUTS_TRAINED = 50
 FEWEST = 20  # of either, where time is short
+_ROUNDING = 1e-6  # of an ε that is computed in two ways
 
 
 @dataclass
@@ -197,7 +198,7 @@ def main(argv: list[str]) -> int:
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is not None and statement is not None and bound.releases == 1:
-                statement = _measured(statement, exposure, found)
+                statement = _measured(statement, exposure, bound, found)
             broken = broken or (found is not None and found.shown > bound.epsilon)
     if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
         print("the last model: follows from what is attacked above, and has no claim of its own")
@@ -551,14 +552,17 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)
 
 
-def _measured(statement: Statement, exposure: Exposure, found: Finding) -> Statement:
+def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Finding) -> Statement:
     """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
 
     Attacks on a sum say, after the adversary's name, which client and how the others are asked.
+    What costs more than the statement says of a round is no release of the run, but of a smaller
+    sum than any that it revealed, and is left out.
     """
     guarantees = []
     for guarantee in statement.guarantees:
-        if exposure.adversary.startswith(guarantee.adversary):
+        is_of_run = bound.epsilon <= guarantee.stated_per_round * (1 + _ROUNDING)
+        if is_of_run and exposure.adversary.startswith(guarantee.adversary):
             largest = max(found.counted.epsilon, guarantee.measured or 0.0)
             guarantee = replace(guarantee, measured=largest)
         guarantees.append(guarantee)

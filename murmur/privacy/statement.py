@@ -46,6 +46,12 @@ NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "added or removed",
     Adjacency.REPLACE_SPECIAL: "exchanged for one that contributes nothing",
 }
+# What neighbours differ in. Two units are two steps apart where each is compared with none only.
+_FACTS = {
+    Adjacency.REPLACE_ONE: "any fact about the unit",
+    Adjacency.ADD_REMOVE: "whether the unit is there at all",
+    Adjacency.REPLACE_SPECIAL: "whether the unit contributes anything",
+}
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,20 @@ class Guarantee:
         if self.assumed_total is None:
             return self.proven_total
         return self.assumed_total
+
+    @property
+    def stated_per_round(self) -> float:
+        """The same of one participation."""
+        if self.assumed_per_round is None:
+            return self.proven_per_round
+        return self.assumed_per_round
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether an attack or the run's canaries found more than is stated."""
+        by_attack = self.measured is not None and self.measured > self.stated_per_round
+        by_canaries = self.canaries is not None and self.canaries.at_least > self.stated
+        return by_attack or by_canaries
 
     @property
     def number_of_clients(self) -> int:
@@ -262,9 +282,15 @@ class Statement:
         )
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why no figure here may be relied on: what makes it ``void``, and what beats a figure."""
+        beaten = [g.adversary for g in self.guarantees if g.is_beaten]
+        return (*self.void, *(f"an attack found more than is stated against {a}" for a in beaten))
+
+    @property
     def is_private(self) -> bool:
         """Whether ε is proven against some adversary, and nothing makes the figures void."""
-        return not self.void and any(math.isfinite(g.proven_total) for g in self.guarantees)
+        return not self.doubts and any(math.isfinite(g.proven_total) for g in self.guarantees)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping; an infinite ε is the string "infinity"."""
@@ -339,7 +365,7 @@ def _jsonable(value: Any) -> Any:
 def render(statement: Statement) -> str:
     """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
     lines = [f"Privacy statement: {statement.algorithm}"]
-    lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
+    lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
     if not any(math.isfinite(g.stated) for g in statement.guarantees):
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
@@ -350,7 +376,7 @@ def render(statement: Statement) -> str:
     if statement.split:
         lines.append(f"Not protected: {statement.split}.")
     for guarantee in statement.guarantees:
-        lines += _describe(guarantee)
+        lines += _describe(guarantee, statement.adjacency)
     if statement.claim:
         lines.append(f"What the paper claims: {statement.claim}")
     if statement.difference:
@@ -416,10 +442,9 @@ def against(adversary: str, assumptions: Sequence[str]) -> str:
     return f"{adversary}, if {', and if '.join(assumptions)}"
 
 
-def _describe(g: Guarantee) -> list[str]:
-    """The lines on one adversary."""
-    per_round = g.assumed_per_round if g.assumptions else g.proven_per_round
-    figure = f"ε = {_shown(g.stated)} in total, {_shown(per_round)} a round; {g.method}"
+def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
+    """The lines on one adversary, where neighbours are by ``adjacency``."""
+    figure = f"ε = {_shown(g.stated)} in total, {_shown(g.stated_per_round)} a round; {g.method}"
     lines = [f"Against {against(g.adversary, g.assumptions)}: {figure}"]
     if g.assumptions and g.threat != Threat.SECURE_AGGREGATION:
         lines.append(f"  without that: ε = {_shown(g.proven_total)}")
@@ -433,8 +458,8 @@ def _describe(g: Guarantee) -> list[str]:
         lines.append(f"  claimed ε:  {claimed}")
     if g.measured is not None:
         found = f"  measured ε: at least {_shown(g.measured)} per round, by attack"
-        if g.measured > g.proven_per_round:
-            found += "; this is MORE THAN PROVEN: do not rely on this statement"
+        if g.measured > g.stated_per_round:
+            found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
     if g.canaries is not None:
         found = f"  canaries:   {canary_finding(g.canaries)}"
@@ -442,7 +467,7 @@ def _describe(g: Guarantee) -> list[str]:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
     if math.isfinite(g.stated):
-        lines.append(f"  in words: {odds(g.stated)}")
+        lines.append(f"  in words: {odds(g.stated, adjacency)}")
     return lines
 
 
@@ -455,13 +480,16 @@ def canary_finding(found: CanaryAudit) -> str:
     return f"{proven}; about {middle} ({low} to {high}) if what is seen of them is normal"
 
 
-def odds(epsilon: float) -> str:
-    """What ε lets an adversary learn, as a probability (but for an event of probability δ)."""
+def odds(epsilon: float, adjacency: Adjacency) -> str:
+    """What ε lets an adversary learn of what neighbours differ in, as a probability.
+
+    But for an event of probability δ.
+    """
     certainty = 1 / (1 + math.exp(-epsilon))
     sure = f"at most {certainty:.1%} sure"
     if certainty > 0.9995:
         sure = "practically certain"
-    return f"from even odds on any fact about the unit, the adversary may become {sure}"
+    return f"from even odds on {_FACTS[adjacency]}, the adversary may become {sure}"
 
 
 def _shown(value: float | None) -> str:

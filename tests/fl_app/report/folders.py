@@ -10,8 +10,10 @@ from omegaconf import OmegaConf
 
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.events import NonPrivateEvent, RandomizedResponseEvent
+from murmur.privacy.audit import CanaryAudit
+from murmur.privacy.events import GaussianEvent, NonPrivateEvent, RandomizedResponseEvent
 from murmur.privacy.statement import Exposure, Statement, by_participations
+from tests.sums import noised
 
 NAMES = {"privatekt": "PrivateKT", "nbafl": "NbAFL", "fedavg": "FedAvg"}
 
@@ -23,9 +25,14 @@ def write_run(
     done: int | None = None,
     void: str = "",
     clients: int = 4,
+    honest: int | None = None,
+    found: float | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> RunFolder:
-    """A run of ``rounds`` rounds, ``done`` of them finished; a whole one has its statement."""
+    """A run of ``rounds`` rounds, ``done`` of them finished; a whole one has its statement.
+
+    Where so many clients of a sum are ``honest`` its ε is assumed; canaries ``found`` that much.
+    """
     words = dict(word.split("=", 1) for word in overrides)
     name, seed = words.get("strategy", "privatekt"), int(words.get("seed", 1))
     budget = float(words.get("privacy.epsilon", 5))
@@ -61,13 +68,20 @@ def write_run(
         )
     if done == rounds:
         counts = {str(client): rounds - client % 2 for client in range(clients)}
+        threat = Threat.LOCAL
+        assumptions: tuple[str, ...] = ()
+        if honest is not None:
+            threat, per_round = Threat.SECURE_AGGREGATION, noised(GaussianEvent(1.0), honest)
+            assumptions = (f"{honest} clients are honest",)
         exposure = Exposure(
-            Threat.LOCAL,
+            threat,
             "a curious server",
             per_round,
             by_participations(per_round, counts),
             claimed_per_round=budget,
             claimed_total=budget,
+            assumptions=assumptions,
+            canaries=None if found is None else CanaryAudit(16, found),
         )
         statement = Statement.of(
             NAMES[name],

@@ -238,3 +238,10 @@ def test_one_diverged_loss_makes_the_axis_logarithmic(tmp_path):
     (panel,) = rounds_figure(group(read(tmp_path).runs), "loss").panels
     assert scale(panel, "y") == {"type": "log"}
     assert "log" in panel.chart["layer"][0]["encoding"]["y"]["title"]
+
+
+def test_an_epsilon_under_assumptions_is_not_drawn_as_proven(tmp_path):
+    write_run(tmp_path / "a", honest=3)
+    figure = epsilon_figure(group(read(tmp_path).runs), "accuracy")
+    assert [n["kind"] for n in figure.numbers] == ["claimed", "assumed"]
+    assert "is proven or assumed" in figure.finding and "not proven" in figure.reading

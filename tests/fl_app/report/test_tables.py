@@ -9,7 +9,15 @@ from fl_app.api import results, run
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read
-from fl_app.report.tables import as_csv, as_latex, as_markdown, setting_records
+from fl_app.report.settings import group
+from fl_app.report.tables import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    budget_records,
+    run_records,
+    setting_records,
+)
 from tests.fl_app.report.folders import write_run
 
 
@@ -76,3 +84,29 @@ def test_a_frame_of_a_sweep_and_a_run_from_python(sweep, tmp_path):
 def test_no_cell_of_a_table_is_a_formula_and_numbers_stay_numbers():
     text = as_csv([{"run": "=HYPERLINK(0)", "+key": "@SUM(A1)", "score": -0.5}])
     assert text == "run,'+key,score\n'=HYPERLINK(0),'@SUM(A1),-0.5\n"
+
+
+def test_no_name_in_a_table_for_latex_is_a_command():
+    latex = as_latex([{"setting": r"a^^5cinput x~\b", "promise": "", "score": 0.5}])
+    assert "^^" not in latex and r"\textbackslash b" in latex
+    assert r"\textasciicircum \textasciicircum 5cinput x\textasciitilde " in latex
+
+
+def test_void_figures_are_marked_in_every_table(tmp_path):
+    write_run(tmp_path / "a", void="noise was seeded")
+    source = read(tmp_path)
+    assert "privacy void" in as_latex(setting_records(source))
+    assert "privacy void" in as_markdown(setting_records(source))
+    assert run_records(source)[0]["void"] == "noise was seeded"
+
+
+def test_the_budget_shows_the_most_that_any_repetition_states(tmp_path):
+    """Also where the first of them proves most, or has canaries that found less."""
+    for seed, honest, found in ((1, 4, 0.1), (2, 3, 0.2)):
+        write_run(tmp_path / str(seed), f"seed={seed}", honest=honest, found=found)
+    grouping = group(read(tmp_path).runs)
+    [setting] = grouping.settings
+    [record] = budget_records(grouping)
+    assert record["guarantee"].assumed_total == setting.stated
+    assert record["guarantee"].proven_total == setting.proven
+    assert record["canaries"].at_least == 0.2

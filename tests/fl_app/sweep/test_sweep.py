@@ -92,6 +92,13 @@ def test_a_failed_job_is_named_and_does_not_stop_the_rest(murmur, tmp_path):
         assert "strategy.K=2  failed: " in printed.out
 
 
+def test_jobs_whose_privacy_is_void_say_so(murmur, tmp_path):
+    status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.noise=seeded")
+    assert status == 0, printed.err
+    rows = sweep_table(only_sweep(tmp_path))
+    assert len(rows) == 3 and all("privacy void" in row["state"] for row in rows)
+
+
 def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):
     status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.epsilon=0,1", "strategy.K=1,400")
     assert status == 2

@@ -9,19 +9,25 @@ import pytest
 
 from clients.privatekt import PrivateKTClient
 from clients.protected_evaluation import CountsClient
+from fl_app.attack import Finding
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import Effort, findings, main
+from fl_app.tools.audit import Bound, Effort, _measured, findings, main
 from murmur.learning.training.dpsgd import PerSampleGradients
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.audit import Audit, Success
+from murmur.privacy.events import GaussianEvent
 from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.statement import Exposure, Statement
 from murmur.round.host import SimulatedHome
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
+from tests.sums import noised
 
 LABELS = ["privacy.epsilon=3", "strategy.K=1", "strategy.local.epochs=5"]
 STATISTICS = [
@@ -290,6 +296,25 @@ def test_audit_of_a_run_is_written_into_its_statement(tmp_path, capsys):
     guarantee = json.loads((run.path / "privacy.json").read_text())["guarantees"][0]
     assert 0 < guarantee["measured"] <= guarantee["proven_per_round"]
     assert "by attack" in (run.path / "privacy.txt").read_text()
+
+
+def test_what_is_found_of_a_smaller_sum_than_the_runs_is_not_in_its_statement():
+    """The charge is for the fewest clients that may be in a sum, and the run's had more."""
+
+    def said(honest):
+        event = noised(GaussianEvent(2.0), honest)
+        seen = Exposure(
+            Threat.SECURE_AGGREGATION, "a server", event, {"a": event}, assumptions=("it is so",)
+        )
+        return Statement.of("it", Unit.CLIENT, Adjacency.REPLACE_ONE, 1e-5, [seen]), seen
+
+    run, seen = said(6)
+    found = Finding("", 1, Audit(1.0, 0, 0.999, (0, 0), (1, 1), False), None, False, Success(1, 1))
+    smaller = Bound.of(said(3)[1], run, 1)
+    assert smaller.epsilon > run.guarantees[0].stated_per_round
+    assert _measured(run, seen, smaller, found) == run
+    same = Bound.of(seen, run, 1)
+    assert _measured(run, seen, same, found).guarantees[0].measured == 1.0
 
 
 def test_bad_words_get_one_error(capsys):

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import main as murmur
+from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
@@ -119,6 +120,19 @@ def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
     assert weights(copy) == weights(whole.path)
     assert [row["round"] for row in RunFolder(copy).rows()] == list(range(6))
     assert murmur(["resume", str(copy), "federation.num_rounds=3"]) == 2
+
+
+def test_while_a_run_is_extended_it_has_no_statement_of_fewer_rounds(copy, monkeypatch):
+    assert murmur(["resume", str(copy)]) == 0
+    assert (copy / "privacy.json").exists()
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Experiment, "_finish", die)  # all five rounds were answered
+    assert murmur(["resume", str(copy), "federation.num_rounds=5"]) != 0
+    assert RunFolder(copy).rows()[-1]["round"] == 5
+    assert not any((copy / name).exists() for name in ("privacy.json", "privacy.txt"))
 
 
 @pytest.mark.parametrize(

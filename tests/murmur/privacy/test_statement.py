@@ -222,15 +222,35 @@ def test_measured_epsilon_is_reported():
 
 
 def test_an_attack_that_beats_the_proof_is_shouted():
-    assert "MORE THAN PROVEN" in render(statement(exposure({"a": 250}, measured=5.1)))
-    assert "MORE THAN PROVEN" not in render(statement(exposure({"a": 250}, measured=4.9)))
+    beaten = statement(exposure({"a": 250}, measured=5.1))
+    assert "MORE THAN STATED" in render(beaten) and not beaten.is_private
+    assert render(beaten).splitlines()[1].startswith("VOID, rely on none of these figures: an att")
+    kept = statement(exposure({"a": 250}, measured=4.9))
+    assert "MORE THAN" not in render(kept) and not kept.doubts
+
+
+def test_an_attack_that_beats_what_is_assumed_is_shouted_too():
+    hidden = client(LaplaceEvent(1.0), Assumption("fair_coin", "the coin is fair"))
+    seen = Exposure(Threat.LOCAL, SERVER, hidden, {"a": hidden}, measured=1.2)
+    said = statement(seen)  # it is below what is proven: ε is infinite
+    assert "MORE THAN STATED" in render(said) and said.doubts
 
 
 def test_words_for_epsilon():
     one = client(LaplaceEvent(1.0))
     said = statement(Exposure(Threat.LOCAL, SERVER, one, {"a": one}), delta=0.0)
+    assert "from even odds on any fact about the unit" in render(said)
     assert "at most 73.1% sure" in render(said)
     assert "practically certain" in render(statement(exposure({"a": 250})))
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_SPECIAL])
+def test_odds_are_on_what_neighbours_differ_in(adjacency):
+    """Two units, each compared with none, are two steps apart: any fact would cost 2ε."""
+    one = Release(LaplaceEvent(1.0), Unit.CLIENT, adjacency)
+    said = statement(Exposure(Threat.LOCAL, SERVER, one, {"a": one}), adjacency=adjacency)
+    text = " ".join(render(said).split())
+    assert "any fact" not in text and "from even odds on whether the unit" in text
 
 
 def test_the_text_stays_short_and_keeps_what_matters():
