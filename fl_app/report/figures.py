@@ -768,7 +768,7 @@ def _ends(curves: pandas.DataFrame) -> str:
 
 def _over_seeds(grouping: Grouping) -> str:
     """How lines and bands are over seeds, in a sentence."""
-    repeated = max(len(s.started) for s in grouping.settings)
+    repeated = max(len({run.seed for run in s.started}) for s in grouping.settings)
     if repeated > 1:
         return (
             f"Line: mean over up to {repeated} seeds; band: its 95% interval (Student's t), which "

@@ -40,7 +40,7 @@ class Setting:
         values: what sets it apart from the family's other settings: dotted key -> value as typed.
         family_index, variant_index: places among the algorithms, and within the own one; they
             choose colours, dashes and marks.
-        runs: its repetitions, with different seeds.
+        runs: its repetitions; those that share a seed count as one.
     """
 
     key: str
@@ -147,9 +147,16 @@ class Setting:
         return any(run.statement and run.statement.doubts for run in self.runs)
 
     def final_scores(self, score: str) -> list[float]:
-        """``final`` of every repetition that has one."""
-        found = [final(run, score) for run in self.started]
-        return [value for value in found if value is not None]
+        """``final`` of every seed that has one; of runs that repeat a seed their mean.
+
+        They share clients, start and cohorts, so the spread over seeds is not in them.
+        """
+        found: dict[Any, list[float]] = {}
+        for run in self.started:
+            value = final(run, score)
+            if value is not None:
+                found.setdefault(run.seed, []).append(value)
+        return [math.fsum(values) / len(values) for values in found.values()]
 
 
 @dataclass(frozen=True)
@@ -181,7 +188,7 @@ class Grouping:
         """A line for each setting with a final ``score``: who it is, its ε, and its spread.
 
         Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high of
-        ``interval`` over ``runs`` repetitions.
+        ``interval`` over ``runs`` seeds.
         """
         lines = []
         for setting in self.settings:
@@ -197,7 +204,7 @@ class Grouping:
         """A line for each setting and round that was scored, over its repetitions.
 
         Columns: key, setting, family, promise, variant; round; mean, low, high of ``interval`` over
-        ``runs`` repetitions; ``sent``: what all clients of a run have sent until then, in bytes.
+        ``runs`` seeds; ``sent``: what all clients of a run have sent until then, in bytes.
         """
         lines = []
         for setting in self.settings:
@@ -206,9 +213,12 @@ class Grouping:
                 for row in run.rows:
                     sent += number(row.get("bytes_up")) or 0.0
                     own = {"round": row["round"], "sent": sent, "score": number(row.get(score))}
+                    own["seed"] = str(run.seed)
                     lines.append({**setting.names, **own})
         names = ["key", "setting", "family", "promise", "variant", "round"]
-        rows = pandas.DataFrame(lines, columns=[*names, "sent", "score"]).dropna(subset=["score"])
+        columns = [*names, "seed", "sent", "score"]
+        rows = pandas.DataFrame(lines, columns=columns).dropna(subset=["score"])
+        rows = rows.groupby([*names, "seed"], sort=False, as_index=False).mean()
         return rows.groupby(names, sort=False, as_index=False).agg(
             mean=("score", "mean"),
             low=("score", lambda scores: interval(scores)[0]),

@@ -91,7 +91,7 @@ class Request:
         own = {word.split("=", 1)[0] for word in self.words}
         chosen = [word for word in candidate if word.split("=", 1)[0] not in own]
         words = [*self.words, *chosen, f"federation.num_clients={self.clients}", f"seed={seed}"]
-        return [*words, f"privacy.epsilon={self.epsilon:g}"]
+        return [*words, f"privacy.epsilon={str(self.epsilon).removesuffix('.0')}"]
 
     def pilot(self, candidate: Sequence[str], seed: int) -> list[str]:
         """The words of a pilot: the real run's, with public examples at the clients."""

@@ -1,8 +1,11 @@
 """Jobs that differ in their seed only are one setting; labels name what tells settings apart."""
 
+import pytest
+
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Run, read
 from fl_app.report.settings import group
+from tests.fl_app.report.folders import write_run
 
 
 def run(*words, **config):
@@ -64,3 +67,15 @@ def test_flat_keeps_empty_groups_and_nulls():
         "a.c": "{}",
         "d": "[1]",
     }
+
+
+def test_a_run_that_was_done_twice_is_no_second_seed(tmp_path):
+    """Its band would be narrow, or none, though nothing is known of other seeds."""
+    for name, seed in (("a", 1), ("again", 1), ("b", 2)):
+        write_run(tmp_path / name, f"seed={seed}")
+    grouping = group(read(tmp_path).runs)
+    [setting] = grouping.settings
+    assert setting.final_scores("accuracy") == pytest.approx([0.51, 0.52])
+    last = grouping.curves("accuracy").iloc[-1]
+    assert last["runs"] == 2 and last["mean"] == pytest.approx(0.715)
+    assert last["high"] - last["mean"] == pytest.approx(12.7062 * 0.005, rel=1e-4)

@@ -73,6 +73,12 @@ def test_what_the_user_says_is_not_overridden():
     assert "strategy.K=2" in words
 
 
+@pytest.mark.parametrize("epsilon", [0.1234567, 8.0, float("inf")])
+def test_the_command_spends_what_was_asked_for_and_no_more(epsilon):
+    [word] = advise.Request((), 10, 5, epsilon).overrides([])[-1:]
+    assert float(word.removeprefix("privacy.epsilon=")) == epsilon and ".0" not in word
+
+
 def test_the_questions_are_listed(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["advise", "--help"])
