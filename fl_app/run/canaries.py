@@ -193,6 +193,8 @@ class CanaryClients:
         effect = "which disturb the model"
         if self.threat is Threat.LOCAL:
             effect = "whose messages are in no sum"
+        elif self.threat is Threat.SECURE_AGGREGATION:
+            effect += " and add noise to its sums: clients are hidden less than they are"
         note = f"{self.count} canary clients of an audit took part, {effect}"
         composed = []
         for exposure in exposures:

@@ -416,6 +416,11 @@ class CanaryAudit:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def least(self) -> float:
+        """The larger lower bound: by the coins, or of Gaussian noise also by normal scores."""
+        return max(self.at_least, self.low or 0.0)
+
     @classmethod
     def of(
         cls, scores: ArrayLike, inside: ArrayLike, delta: float, is_gaussian: bool = True

@@ -161,7 +161,7 @@ class Guarantee:
     def is_beaten(self) -> bool:
         """Whether an attack or the run's canaries found more than is stated."""
         by_attack = self.measured is not None and self.measured > self.stated_per_round
-        by_canaries = self.canaries is not None and self.canaries.at_least > self.stated
+        by_canaries = self.canaries is not None and self.canaries.least > self.stated
         return by_attack or by_canaries
 
     @property
@@ -463,7 +463,7 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
         lines.append(found)
     if g.canaries is not None:
         found = f"  canaries:   {canary_finding(g.canaries)}"
-        if g.canaries.at_least > g.stated:
+        if g.canaries.least > g.stated:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
     if math.isfinite(g.stated):

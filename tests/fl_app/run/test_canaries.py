@@ -53,7 +53,8 @@ def test_what_canaries_measure_is_in_the_statement_and_not_above_what_is_proven(
     assert 0 <= audit.at_least <= found.stated
     assert (audit.estimate is None) is (words[:3] == LABELS and SUMS[0] not in words)
     assert audit.estimate is None or audit.low <= min(audit.estimate, found.stated)
-    assert any("64 canary clients" in note for note in found.notes)
+    [note] = [note for note in found.notes if "64 canary clients" in note]
+    assert ("hidden less" in note) is (SUMS[0] in words)
 
 
 def test_a_release_of_a_whole_client_is_measured_closely(tmp_path):
@@ -70,8 +71,10 @@ def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypat
     from murmur.privacy.protection import Central
 
     monkeypatch.setattr(Central, "noised", lambda self, number, total, multiplier, noise: total)
-    found = guarantee(run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=200"))
+    run = run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=200")
+    found = guarantee(run)
     assert found.canaries.low > found.proven_total
+    assert any("more than is stated" in reason for reason in statement(run).doubts)
     assert found.canaries.at_least > 2
 
 

@@ -4,6 +4,7 @@ import math
 import pytest
 
 from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
+from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import (
     Assumption,
     ComposedEvent,
@@ -242,6 +243,14 @@ def test_words_for_epsilon():
     assert "from even odds on any fact about the unit" in render(said)
     assert "at most 73.1% sure" in render(said)
     assert "practically certain" in render(statement(exposure({"a": 250})))
+
+
+def test_canaries_that_show_more_than_is_stated_are_shouted():
+    """So many coins prove no more than about 2; what normal scores show is not below that."""
+    for low, is_beaten in ((4.9, False), (5.1, True)):
+        found = CanaryAudit(64, 1.1, 2.0, low + 1, low, low + 2)
+        said = statement(exposure({"a": 1}, canaries=found))
+        assert ("MORE THAN STATED" in render(said)) is bool(said.doubts) is is_beaten
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_SPECIAL])
