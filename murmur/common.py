@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,22 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}s"
+
+
+def three_digits(value: float, up: bool = True) -> str:
+    """A finite number for people, of three digits; a whole number from 1,000 on.
+
+    Rounded up, since an ε is at most what is printed of it; what differs from three digits by less
+    than a billionth is arithmetic's error. ``up`` false: down, for what is at least so much.
+    """
+    rounding = ROUND_FLOOR
+    if up:
+        rounding = ROUND_CEILING
+    exact = Decimal(f"{value:.9g}")
+    rounded = Context(prec=3, rounding=rounding).plus(exact)
+    if abs(rounded) < 1000:
+        return f"{float(rounded):.3g}"
+    return f"{exact.to_integral_value(rounding):,}"
 
 
 def require_positive(name: str, value: float) -> None:

@@ -18,6 +18,7 @@ import yaml
 from fl_app import DISTRIBUTION
 from fl_app.report import template
 from fl_app.report.reading import Run
+from murmur.common import three_digits
 from murmur.privacy import statement as wording
 from murmur.privacy.statement import Statement
 
@@ -86,6 +87,7 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
         "against": wording.against,
         "canary_finding": wording.canary_finding,
         "odds_of": wording.odds,
+        "three_digits": three_digits,
         "units": wording.UNITS,
         "neighbours": wording.NEIGHBOURS,
         "infinity": math.inf,

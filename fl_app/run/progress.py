@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fl_app.console import LiveDisplay
 from fl_app.run.results import RunFolder
-from murmur.common import counted
+from murmur.common import counted, three_digits
 from murmur.privacy.statement import Statement, card
 
 CARD = 100  # letters that a card is wide at most
@@ -130,7 +130,7 @@ def traceback_of(folder: RunFolder, number: int, client: str) -> str:
 
 
 def show_epsilon(value: float | str | None) -> str:
-    """ε for people: three digits, or the sign for infinity.
+    """ε for people: three digits, rounded up, or the sign for infinity.
 
     Args:
         value: a number; "infinity", as JSON has it; None, where nothing is claimed or proven.
@@ -139,7 +139,7 @@ def show_epsilon(value: float | str | None) -> str:
         return "none"
     if value == "infinity":
         return "∞"
-    return f"{float(value):.3g}" if float(value) < 1000 else f"{float(value):,.0f}"
+    return three_digits(float(value))
 
 
 def short_name(key: str, among: Iterable[str]) -> str:

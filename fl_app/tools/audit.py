@@ -36,7 +36,7 @@ from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
-from murmur.common import counted
+from murmur.common import counted, three_digits
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
@@ -544,12 +544,13 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
         print("  measured ε  not attacked")
         return
     audit = found.counted
-    print(f"  measured ε  at least {audit.epsilon:.3g} ({audit.confidence:.1%} confidence)")
+    least = three_digits(audit.epsilon, up=False)
+    print(f"  measured ε  at least {least} ({audit.confidence:.1%} confidence)")
     if found.fitted is not None:
         why = "if its trade-off is Gaussian"
         if found.is_normal:
             why = "since its noise is normal"
-        print(f"              at least {found.fitted:.3g} {why}")
+        print(f"              at least {three_digits(found.fitted, up=False)} {why}")
     if bound.claimed is not None and found.shown > bound.claimed:
         print("  The claim is refuted: the attack tells the neighbours apart too well for it.")
     print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)

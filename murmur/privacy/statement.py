@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from murmur.common import three_digits
 from murmur.privacy import accounting
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
@@ -457,7 +458,7 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
         claimed = f"{_shown(g.claimed_per_round)} per round, {_shown(g.claimed_total)} in total"
         lines.append(f"  claimed ε:  {claimed}")
     if g.measured is not None:
-        found = f"  measured ε: at least {_shown(g.measured)} per round, by attack"
+        found = f"  measured ε: at least {_shown(g.measured, up=False)} per round, by attack"
         if g.measured > g.stated_per_round:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
@@ -473,7 +474,8 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
 
 def canary_finding(found: CanaryAudit) -> str:
     """What the canary clients of a run measured: the bound, and the estimate if there is one."""
-    proven = f"at least {_shown(found.at_least)} over the run, by {found.count} canary clients"
+    least = _shown(found.at_least, up=False)
+    proven = f"at least {least} over the run, by {found.count} canary clients"
     if found.estimate is None:
         return proven
     low, middle, high = map(_shown, (found.low, found.estimate, found.high))
@@ -486,20 +488,18 @@ def odds(epsilon: float, adjacency: Adjacency) -> str:
     But for an event of probability δ.
     """
     certainty = 1 / (1 + math.exp(-epsilon))
-    sure = f"at most {certainty:.1%} sure"
+    sure = f"at most {math.ceil(1000 * certainty) / 10:.1f}% sure"
     if certainty > 0.9995:
         sure = "practically certain"
     return f"from even odds on {_FACTS[adjacency]}, the adversary may become {sure}"
 
 
-def _shown(value: float | None) -> str:
+def _shown(value: float | None, up: bool = True) -> str:
     if value is None:
         return "not stated"
     if math.isinf(value):
         return "infinite"
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return three_digits(value, up)
 
 
 def _fit(lines: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmur.common import BLOCK, experiment_rng, is_finite, is_within, seeded_torch
+from murmur.common import BLOCK, experiment_rng, is_finite, is_within, seeded_torch, three_digits
 from murmur.stream_key import StreamKey
 
 
@@ -88,3 +88,20 @@ def test_what_is_within_bounds_may_reach_them():
     assert not is_within(x, -2, BLOCK - 1)
     assert not is_within(x, -3, BLOCK - 2)
     assert is_within(np.zeros((2, 0)), 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "least"),
+    [
+        (3.7522, "3.76", "3.75"),
+        (8.0, "8", "8"),
+        (0.1 + 0.2, "0.3", "0.3"),
+        (7.9996, "8", "7.99"),
+        (999.9, "1,000", "999"),
+        (1234.2, "1,235", "1,234"),
+        (0.0, "0", "0"),
+    ],
+)
+def test_what_is_at_most_a_figure_is_never_printed_as_less(value, most, least):
+    assert three_digits(value) == most
+    assert three_digits(value, up=False) == least

@@ -241,7 +241,7 @@ def test_words_for_epsilon():
     one = client(LaplaceEvent(1.0))
     said = statement(Exposure(Threat.LOCAL, SERVER, one, {"a": one}), delta=0.0)
     assert "from even odds on any fact about the unit" in render(said)
-    assert "at most 73.1% sure" in render(said)
+    assert "at most 73.2% sure" in render(said)
     assert "practically certain" in render(statement(exposure({"a": 250})))
 
 
