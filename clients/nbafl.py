@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import GridCodec
-from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
+from murmur.learning.training.dpsgd import SENSITIVITY, ClippingNorm, DpSgd
 from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
@@ -29,7 +29,7 @@ from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import clip_l2, quantize_nearest
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Positive, settings
+from murmur.settings import settings
 
 
 @settings
@@ -39,11 +39,11 @@ class NbaflTraining(LocalSgd):
     Attributes
     ----------
     clipping_norm : float
-        Of one example's gradient, above 0; for ``sensitivity=dpsgd`` only, where ``batch_size`` is
-        the mean size of a lot.
+        Of one example's gradient, at least 1e-9; for ``sensitivity=dpsgd`` only, where
+        ``batch_size`` is the mean size of a lot.
     """
 
-    clipping_norm: Positive = 1.0
+    clipping_norm: ClippingNorm = 1.0
 
 
 class NbAFLClient(Client):

@@ -23,7 +23,7 @@ from fl_app.config import building, composition, conf_files, errors, settings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
-from murmur.learning.data.partitions import Dealt, Drawn, Shares, label_counts
+from murmur.learning.data.partitions import Dealt, Shares, label_counts
 from murmur.learning.features.components import Components, Features, Known, Ready, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
@@ -48,6 +48,7 @@ class Population:
         held_out: rows of ``dataset.train`` that neither a client nor the pool has. In a pilot they
             are public rows too.
         fitted: what features were fitted with; None where there are none.
+        shared: whether clients have examples in common.
     """
 
     dataset: Dataset
@@ -57,6 +58,7 @@ class Population:
     public_rows: NDArray[np.int64]
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     fitted: Components | Known | None = None
+    shared: bool = False
 
     def client_sizes(self) -> tuple[int, ...]:
         """Examples of every client, by id, for tools that plan with them.
@@ -89,7 +91,7 @@ class Population:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a run and its statement say of who has which data."""
-        if not isinstance(self.shards, Drawn):
+        if not self.shared:
             return ()
         return (
             "clients share examples (partition=virtual draws them with replacement): every figure "
@@ -146,7 +148,7 @@ def _population(description: str, images: str) -> Population:
     config, people = OmegaConf.create(description), _images(images)
     features = build_features(config.features)
     if features is not None:
-        elsewhere = _fitted_on(config.features)
+        elsewhere = _fitted_on(config.features, people)
         try:
             cache = config.dataset.get("cache")
             rows = people.public_rows
@@ -187,11 +189,11 @@ def build_features(node: DictConfig) -> Features | Ready | None:
     return building.build(OmegaConf.create(own), "features")
 
 
-def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
+def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | None:
     """The images of another data set that features are fitted on; None: the public pool.
 
     The first ``fitted_images`` of its training set, (N, C, H, W). They count as public: no budget
-    covers them.
+    covers them, so ConfigError where one of them is private in a simulation of ``people``.
     """
     name = node.get("fitted_on")
     if name is None:
@@ -206,7 +208,17 @@ def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
     other = _dataset(
         OmegaConf.to_yaml(composition.installed((f"dataset={name}",)).dataset, resolve=True)
     )
-    return np.array(other.train.images[: node.fitted_images])
+    images = np.array(other.train.images[: node.fitted_images])
+    if people.shards:
+        train = people.dataset.train.images
+        private = np.setdiff1d(np.arange(len(train)), people.public_rows)
+        fitted = {image.tobytes() for image in images}
+        if any(train[row].tobytes() in fitted for row in private):
+            raise errors.ConfigError(
+                f"features.fitted_on={name}: holds images that are private in this run, which no "
+                "budget would cover; name another data set, or null for the public pool"
+            )
+    return images
 
 
 @functools.lru_cache(maxsize=2)
@@ -230,7 +242,8 @@ def _images(description: str) -> Population:
     public, private = _split(name, everybody, size, rng, dataset)
     held_out, private = _held_out(federation, public, private, config.seed, dataset)
     partition = building.build(config.partition, "partition")
-    if federation.num_clients > len(private) and not getattr(partition, "shared", False):
+    shared = getattr(partition, "shared", False)
+    if federation.num_clients > len(private) and not shared:
         raise errors.ConfigError(
             f"federation.num_clients={federation.num_clients}: more clients than the "
             f"{len(private)} private examples; lower it, federation.public or "
@@ -253,10 +266,23 @@ def _images(description: str) -> Population:
         raise errors.ConfigError(f"partition: {error}") from error
     if not isinstance(shares, Shares):  # of a user's own class
         shares = Dealt.joined(shares)
+    if not shared:
+        _require_dealt_once(shares, len(private))
     shards = shares.among(private)
     sizes = tuple(shares.sizes.tolist())
     pool = dataset.train.images[np.setdiff1d(public, held_out)]
-    return Population(dataset, pool, shards, sizes, public, held_out)
+    return Population(dataset, pool, shards, sizes, public, held_out, shared=shared)
+
+
+def _require_dealt_once(shares: Shares, count: int) -> None:
+    """ConfigError unless each of ``count`` examples is with one client at most, and once."""
+    rows = shares.rows if isinstance(shares, Dealt) else np.concatenate(list(shares))
+    inside = rows.min(initial=0) >= 0 and rows.max(initial=0) < count
+    if not inside or len(np.unique(rows)) < len(rows):
+        raise errors.ConfigError(
+            f"partition: its rows must lie in 0..{count - 1} and none go out twice; a class whose "
+            "clients share examples says so (shared = True)"
+        )
 
 
 def _held_out(

@@ -57,6 +57,8 @@ SHIFTS = sorted(
 """Down and right in pixels, the image itself first, then by distance."""
 
 Integers = NDArray[np.int64]
+# Where float32's squares vanish, below 1e-19, a gradient of 10⁹ such entries is still shorter.
+ClippingNorm = Annotated[float, Field(ge=1e-9, allow_inf_nan=False)]
 Sample = Callable[[int], NDArray[np.bool_]]
 Perturb = Callable[[Integers], Integers]
 
@@ -70,7 +72,7 @@ class DpSgd:
 
     Attributes:
         lot_size: L, the expected number of examples in a step, at least 1.
-        clipping_norm: C, finite and above 0.
+        clipping_norm: C, finite and at least 1e-9.
         learning_rate: η, finite and above 0.
         views: how many of an image and its shifts by a pixel or two are seen; their mean gradient
             is the example's (augmentation multiplicity). 1 to 25.
@@ -82,7 +84,7 @@ class DpSgd:
     """
 
     lot_size: Count
-    clipping_norm: Positive
+    clipping_norm: ClippingNorm
     learning_rate: Positive
     views: Annotated[int, Field(ge=1, le=len(SHIFTS))] = 1
     average: Decay = 0.0

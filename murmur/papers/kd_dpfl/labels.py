@@ -24,7 +24,7 @@ from scipy.special import softmax
 
 from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.privacy import events
@@ -189,7 +189,7 @@ class TeacherTraining:
         batch_size: of those that train without noise.
     """
 
-    clipping_norm: Positive
+    clipping_norm: ClippingNorm
     learning_rate: Positive
     batch_size: Count
 

@@ -9,7 +9,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.run import population as module
 from fl_app.run.population import image_population, population
+from murmur.learning.data.partitions import IID
 
 WORDS = ["federation.num_clients=10", "federation.public=300"]
 
@@ -189,3 +191,32 @@ def test_virtual_clients_share_private_rows_and_the_run_says_so():
     assert np.array_equal(np.unique(np.concatenate(people.shards[:3000])), private)
     assert "clients share examples" in people.warnings[0]
     assert of().warnings == ()
+
+
+def gives(monkeypatch, rows, **more):
+    """Let ``partition=iid`` be a class of one's own that gives everybody ``rows``."""
+    module._population.cache_clear()
+    module._images.cache_clear()
+    monkeypatch.setattr(IID, "__call__", lambda self, labels, clients, *_: [rows] * clients)
+    for name, value in more.items():
+        monkeypatch.setattr(IID, name, value, raising=False)
+
+
+@pytest.mark.parametrize(("first", "clients"), [(0, 2), (-1, 1), (10_000, 1)])
+def test_a_partition_may_neither_give_an_example_twice_unsaid_nor_one_of_nobodys(
+    monkeypatch, first, clients
+):
+    gives(monkeypatch, np.array([first]))
+    with pytest.raises(ConfigError, match="none go out twice"):
+        of("partition=iid", f"federation.num_clients={clients}", "federation.clients_per_round=1")
+
+
+def test_a_partition_that_says_it_shares_examples_is_stated(monkeypatch):
+    gives(monkeypatch, np.arange(2), shared=True)
+    assert "clients share examples" in of("partition=iid", "seed=77").warnings[0]
+
+
+def test_features_are_not_fitted_on_images_that_clients_hold():
+    words = ["features=pca", "features.components=20", "features.fitted_on=digits"]
+    with pytest.raises(ConfigError, match="fitted_on=digits: holds images that are private"):
+        of(*words, "features.fitted_images=50")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import cnn_groupnorm, cnn_privatekt, cnn_tanh, mlp
@@ -89,6 +90,20 @@ def test_no_example_exceeds_the_sensitivity(scale, data):
         assert squares <= SENSITIVITY**2
         if squares and scale >= 1:
             assert squares > 0.99 * SENSITIVITY**2
+
+
+@pytest.mark.parametrize("surplus", range(15, 100, 5))
+def test_no_example_exceeds_it_where_the_squares_of_its_gradient_vanish(surplus, data):
+    trainer = trainer_of(lambda **_: nn.Sequential(nn.Flatten(), nn.Linear(256, 3)))
+    biases = np.zeros(trainer.num_parameters, np.float32)
+    biases[-3] = surplus  # so sure of class 0 that the others' gradients are e^-surplus
+    trainer.load(biases)
+    gradients = PerSampleGradients(trainer.flat)
+    gradients.load()
+    least = DpSgd(5, 1e-9, 0.1).clipping_norm
+    images = torch.from_numpy(data.images[:1])
+    total = gradients.clipped_sum(images, one_hot(np.array([0])), least)
+    assert sum(int(step) ** 2 for step in total.numpy()) <= SENSITIVITY**2
 
 
 @pytest.mark.parametrize("model", [tanh, dense])
@@ -228,6 +243,7 @@ def test_batch_normalisation_is_refused(data):
     [
         ((0, 1.0, 0.1), "^lot_size=0: "),
         ((5, 0.0, 0.1), r"^clipping_norm=0\.0: "),
+        ((5, 1e-10, 0.1), "^clipping_norm=1e-10: "),
         ((5, 1.0, float("nan")), "^learning_rate=nan: "),
     ],
 )
