@@ -31,7 +31,7 @@ from murmur.learning.data.examples import DataError, Dataset, Examples
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
 _FORMAT = 2
 _CHUNK = 4096
-_NEEDED = ("config.json", "tokenizer.json", "model.safetensors")  # of an encoder
+NEEDED = ("config.json", "tokenizer.json", "model.safetensors")  # of an encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,17 +271,17 @@ def _unpacked(archive: Path, cache: str | Path | None) -> Path:
         with publish_folder(folder) as temporary, zipfile.ZipFile(archive) as packed:
             for member in packed.infolist():
                 name = Path(member.filename).name
-                if name in (*_NEEDED, "README.md", "LICENSE"):
+                if name in (*NEEDED, "README.md", "LICENSE"):
                     (temporary / name).write_bytes(packed.read(member))
     return folder
 
 
 def _is_complete(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in _NEEDED)
+    return all((folder / name).is_file() for name in NEEDED)
 
 
 def _complete(folder: Path, source: str) -> Path:
-    for name in _NEEDED:
+    for name in NEEDED:
         if not (folder / name).is_file():
             raise DataError(
                 f"features.encoder={source}: its folder lacks {name}; an encoder has {_listed()}"
@@ -290,4 +290,4 @@ def _complete(folder: Path, source: str) -> Path:
 
 
 def _listed() -> str:
-    return ", ".join(_NEEDED)
+    return ", ".join(NEEDED)

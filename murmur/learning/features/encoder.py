@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.data.cache import cache_folder, encoder_folder, publish_folder
+from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
 from murmur.learning.features.components import Known, Ready
 
-_BATCH = 128  # texts at a time; always the same, so that a row's bits are, too
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
 
@@ -40,7 +39,7 @@ class Encoder:
 
     Attributes:
         folder: where its files are.
-        digest: SHA-256 of its parameters.
+        digest: SHA-256 of its configuration, its tokenizer and its parameters.
         size: d, of a vector.
     """
 
@@ -52,34 +51,26 @@ class Encoder:
                 f"features.encoder: reading it needs the package transformers; {_INSTALL}"
             ) from error
         self.folder = folder
-        self.digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        files = [hashlib.sha256((folder / name).read_bytes()) for name in NEEDED]
+        self.digest = hashlib.sha256(b"".join(file.digest() for file in files)).hexdigest()
         self.network: Any = AutoModel.from_pretrained(str(folder), local_files_only=True).eval()
         self.size = int(self.network.config.hidden_size)
-        self._padding = int(self.network.config.pad_token_id or 0)
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Vectors (N, d), not centred, of token numbers (N, 1, 1, L); 0 at the end is padding."""
+        """Vectors (N, d), not centred, of token numbers (N, 1, 1, L); 0 at the end is padding.
+
+        One text at a time: among others its last bits would tell how long they are.
+        """
         import torch
 
-        ids = torch.from_numpy(images.reshape(len(images), -1).astype(np.int64))
-        out = np.empty((len(ids), self.size), np.float32)
+        out = np.empty((len(images), self.size), np.float32)
         with torch.inference_mode():
-            for start in range(0, len(ids), _BATCH):
-                out[start : start + _BATCH] = self._vectors(ids[start : start + _BATCH]).numpy()
+            for row, ids in zip(out, images.reshape(len(images), -1), strict=True):
+                length = max(1, len(np.trim_zeros(ids, "b")))  # a text without words has one place
+                text = torch.from_numpy(ids[None, :length].astype(np.int64))
+                mean = self.network(input_ids=text).last_hidden_state.mean(dim=1)
+                row[:] = torch.nn.functional.normalize(mean, dim=1)[0].numpy()
         return out
-
-    def _vectors(self, ids: Any) -> Any:
-        import torch
-
-        longest = max(1, int((ids != 0).sum(dim=1).max()))
-        ids = ids[:, :longest]
-        told = ids != 0
-        told[:, 0] = True  # a text without words still has one place
-        padded = torch.where(told, ids, self._padding)
-        layer = self.network(input_ids=padded, attention_mask=told.long()).last_hidden_state
-        weights = told[..., None].float()
-        mean = (layer * weights).sum(dim=1) / weights.sum(dim=1)
-        return torch.nn.functional.normalize(mean, dim=1)
 
     def texts(self, texts: list[str], length: int) -> NDArray[np.float32]:
         """Vectors (n, d), not centred, of ``texts``, of which the first ``length`` tokens count."""
