@@ -155,8 +155,12 @@ class RunFolder:
         return words
 
     def has_ledger(self) -> bool:
-        """Whether a simulation's clients have begun a ledger: somebody was asked."""
-        return any(self.path.glob(f"{self.ledger_path.name}*"))
+        """Whether a simulation's clients have begun a ledger: somebody was asked.
+
+        Its lock is there before it, and alone where a kill came between the two.
+        """
+        name = self.ledger_path.name
+        return any(path.name != f"{name}.lock" for path in self.path.glob(f"{name}*"))
 
     def require_ledger(self) -> None:
         """Refuse to go on where the ledger of a simulation's clients was damaged.

@@ -137,7 +137,8 @@ class Killed(Published):
     def step(self, name):
         super().step(name)
         left = {number: set(models) for number, models in self.models.items()}
-        self.before.append((left, shutil.copytree(self.run, self.copies / str(len(self.before)))))
+        copy = self.copies / str(len(self.before)) / self.run.name  # by which clients know it
+        self.before.append((left, shutil.copytree(self.run, copy)))
 
 
 def weights(folder):

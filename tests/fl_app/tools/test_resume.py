@@ -123,6 +123,15 @@ def test_a_round_that_is_interrupted_again_is_shared_as_at_first(tmp_path, monke
     assert cut.statement() == run_inline(tmp_path / "whole", *words).statement()
 
 
+def test_a_run_that_was_killed_while_its_ledger_was_begun_goes_on(tmp_path):
+    cut = interrupt(tmp_path / "cut", before=1)
+    for file in cut.glob("ledger.sqlite*"):
+        file.unlink()
+    (cut / "ledger.sqlite.lock").touch()
+    assert murmur(["resume", str(cut)]) == 0
+    assert weights(cut) == weights(run_inline(tmp_path / "whole").path)
+
+
 def test_fewer_nodes_than_shared_the_interrupted_round_are_refused(tmp_path):
     cut = interrupt(tmp_path / "cut", "engine.workers=3", before=2)
     words = RunFolder(cut).overrides()
