@@ -85,7 +85,7 @@ class CohortStrategy(Strategy, ABC):
         Whether answers are summed; else ``update`` gets a row for each client that answered, in the
         order of ``round.answered``. The client half says the same.
     extendable : bool
-        Whether rounds can be added to a run; False where all share their noise.
+        Whether rounds can be added to a run; False where all are planned together.
     setup : ServerSetup
         What the ServerApp has given: budget, cohorts, public pool, test set, seed.
     trainer : Trainer
@@ -500,6 +500,7 @@ class CohortStrategy(Strategy, ABC):
         """One phase before the rounds; RunError where too few answer."""
         asked = len(question.cohort)
         sums = Sums(self.setup, asked, f"secure {question.purpose} groups")
+        sums.journal = self.sums.journal
         outcome = Phase(question, sums, self.setup, self.setup.quorum).run(grid, timeout)
         self.round.add(outcome)
         self.participations.update(outcome.possibly_released)

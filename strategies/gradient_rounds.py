@@ -84,6 +84,7 @@ class GradientRounds(FedAvg):
         super().__init__(setup, server_step=server_step, protection=protection)
         require_noise_of_clients(self.head, self.protection)
         self.weighted = False
+        self.extendable = False  # a step is a share of ``length``, and the last models are averaged
         self.parts = Parts(update=self.head.size)
         self.centre_sum: CentreSum | None = None
         if self.head.radius is not None:

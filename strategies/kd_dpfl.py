@@ -141,6 +141,7 @@ class KdDpfl(CohortStrategy):
                 "of its federated stage; set federation.schedule=random"
             )
         self.unit = setup.budget.record_unit
+        self.extendable = not setup.budget.is_private  # an upload's noise is for all rounds
         self.special = special
         self.soft = soft
         self.scheme = Scheme.of(

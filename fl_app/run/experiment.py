@@ -123,12 +123,14 @@ class Experiment:
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
         checkpoint = self.checkpoint(folder)
+        placement = strategy.setup.placement
+        if checkpoint is not None and isinstance(placement, SimulatedPlacement):
+            self._require_nodes(checkpoint.shares)
         if self.config.keep_checkpoints:
             strategy.keep = self._keep_trained
             strategy.sums.journal = folder.sum_path
             if strategy.evaluation is not None:
                 strategy.evaluation.sums.journal = folder.evaluation_sum_path
-        placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.ledger_path  # on other machines it may be another
         self.lines = results.RowLines() if checkpoint is None else checkpoint.rows
@@ -140,7 +142,11 @@ class Experiment:
         results.note_start(folder.path)
         folder.keep_rows(self.lines)
         if checkpoint is None:
-            return strategy.initial_parameters() if self.start is None else self.start
+            model = strategy.initial_parameters() if self.start is None else self.start
+            if self.config.keep_checkpoints:
+                # Before anybody is asked: what clients pay for before the rounds is this run's.
+                folder.save_checkpoint(self._checkpoint(0, model))
+            return model
         if isinstance(placement, SimulatedPlacement):
             placement.shares = checkpoint.shares or None
         strategy.first_round = checkpoint.round
@@ -157,16 +163,16 @@ class Experiment:
         changed.
 
         Raises:
-            ConfigError: it cannot go on. Its files are damaged, its settings differ, its budget was
-                shared out over another number of rounds, or it kept no checkpoints: a round that
-                was done again without one would be a second release of the same data.
+            ConfigError: it cannot go on. Its files are damaged, its name or settings differ, its
+                budget was shared out over another number of rounds, or it kept no checkpoints: a
+                round that was done again without one would be a second release of the same data.
         """
         checkpoint = folder.load_checkpoint()
         if checkpoint is None:
-            rows = folder.rows()
-            if rows and self.config.keep_checkpoints:
+            begun = folder.rows() or folder.has_ledger()
+            if begun and self.config.keep_checkpoints:  # the first is there before anybody is asked
                 raise ConfigError(f"{folder.checkpoint_path}: is missing; start the run anew")
-            if rows:  # the first of them is there before anybody is asked
+            if begun:
                 raise ConfigError(
                     f"{folder.path}: this run kept no checkpoints (keep_checkpoints=false), and "
                     "no round is answered or published twice; start it anew with another run_dir"
@@ -179,17 +185,28 @@ class Experiment:
             )
         if isinstance(self.strategy.setup.placement, SimulatedPlacement):
             folder.require_ledger()
+        checkpoint.require_name(str(self.config.run_name or folder.path.name))
         before = checkpoint.require_settings(self._settings)
         if before != self.federation.num_rounds:
             self._require_extendable(before)
         return checkpoint
 
+    def _require_nodes(self, shares: int) -> None:
+        """ConfigError for fewer nodes than the ``shares`` of an interrupted round's cohort.
+
+        Its clients answer the message that they have answered, which names all of a node's.
+        """
+        if self.shares < shares:
+            raise ConfigError(
+                f"{self.shares} nodes: {shares} shared the round that was interrupted; go on with "
+                f"as many (num-supernodes={shares} behind flwr run's --federation-config)"
+            )
+
     def _require_extendable(self, before: int) -> None:
         """Refuse more rounds where what a client releases depends on how many there will be.
 
         A paper's budget may be for each round by itself: then rounds can be added, unless the
-        algorithm plans the noise of all rounds together or its release differs for the two numbers
-        of rounds.
+        algorithm plans all rounds together or its release differs for the two numbers of rounds.
 
         Args:
             before: the number of rounds for which the run was planned.
@@ -200,8 +217,8 @@ class Experiment:
         budget, now = self.strategy.setup.budget, self.federation.num_rounds
         if not self.strategy.extendable:
             raise ConfigError(
-                f"federation.num_rounds={now}: the noise of this run's {before} rounds was planned "
-                "together; start a new run of as many rounds as you want"
+                f"federation.num_rounds={now}: this run's {before} rounds were planned together; "
+                "start a new run of as many rounds as you want"
             )
         shared = budget.is_private and not budget.paper
         if not shared:
@@ -293,6 +310,10 @@ class Experiment:
 
     def _checkpoint(self, number: int, model: np.ndarray) -> results.Checkpoint:
         strategy = self.strategy
+        shares = self.shares
+        placement = strategy.setup.placement
+        if isinstance(placement, SimulatedPlacement):
+            shares = placement.shares or shares  # what was interrupted is not done yet
         return results.Checkpoint(
             number,
             model,
@@ -301,7 +322,7 @@ class Experiment:
             self._settings,
             [self._digest],
             self.lines,
-            self.shares,
+            shares,
         )
 
     def _save_partition(self) -> None:

@@ -154,6 +154,14 @@ class RunFolder:
             raise ConfigError(f"{path}: is damaged; start the run anew")
         return words
 
+    def has_ledger(self) -> bool:
+        """Whether a simulation's clients have begun a ledger: somebody was asked.
+
+        Its lock is there before it, and alone where a kill came between the two.
+        """
+        name = self.ledger_path.name
+        return any(path.name != f"{name}.lock" for path in self.path.glob(f"{name}*"))
+
     def require_ledger(self) -> None:
         """Refuse to go on where the ledger of a simulation's clients was damaged.
 
@@ -164,7 +172,7 @@ class RunFolder:
             ConfigError: the ledger cannot be trusted.
         """
         path = self.ledger_path
-        if not any(self.path.glob(f"{path.name}*")):
+        if not self.has_ledger():
             return  # of strategies that release nothing
         from murmur.privacy.ledger import Ledger, LedgerError
 
@@ -522,6 +530,19 @@ class Checkpoint:
             raise ConfigError(
                 f"{path}: was edited or damaged since the run wrote it; put it back, or start a "
                 "new run with the settings that you want"
+            )
+
+    def require_name(self, name: str) -> None:
+        """ConfigError unless ``name`` is that under which clients' ledgers know this run.
+
+        Under another one they would answer the interrupted round again, which nothing would count.
+        It is not known of a run that `flwr run` gave its folder.
+        """
+        folder = self.settings.get("run_dir")
+        known = self.settings.get("run_name") or (Path(str(folder)).name if folder else name)
+        if name != str(known):
+            raise ConfigError(
+                f"run_name={name}: clients know this run as {known}; add run_name={known}"
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:

@@ -257,7 +257,7 @@ class SecureSummation:
         self.release = release
         self.number = number
         self.added = Sum(release.codec)
-        self.journal = Journal(number, sums.journal)
+        self.journal = Journal(release.purpose, number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
         self._sums: list[SecureServer] = []  # none where no sum could begin
         self._going: list[SecureServer] = []  # those that can still be revealed
@@ -555,7 +555,7 @@ _KEPT = ("away", "failed", "accused", "bytes_up", "bytes_down")  # of an outcome
 
 
 class Journal:
-    """The secure sums of round ``number`` on disk, from which an interrupted server resumes them.
+    """The secure sums of one phase on disk, from which an interrupted server resumes them.
 
     In phase MASK the clients pay, and they answer once. A server that forgot their keys and shares
     could not read what they answered, and could not ask again. So it keeps the terms, the replies
@@ -565,8 +565,10 @@ class Journal:
 
     Attributes
     ----------
+    purpose, number : str, int
+        The phase's, and its round's: what comes before the rounds has the number of the first.
     path : Path or None
-        The run's file of sums, which each round's replace; None: nothing is kept.
+        The run's file of sums, which each phase's replace; None: nothing is kept.
     terms : list of Terms
         Of each group's sum; empty before the clients were asked.
     masked : list of (clients, total), or None
@@ -580,7 +582,8 @@ class Journal:
         The file is not what was written.
     """
 
-    def __init__(self, number: int, path: Path | None) -> None:
+    def __init__(self, purpose: str, number: int, path: Path | None) -> None:
+        self.purpose = purpose
         self.number = number
         self.path = path
         self.terms: list[Terms] = []
@@ -635,6 +638,7 @@ class Journal:
         if self.masked is not None:
             masked = [clients for clients, _ in self.masked]
         facts = {
+            "purpose": self.purpose,
             "round": self.number,
             "terms": [terms.to_dict() for terms in self.terms],
             "masked": masked,
@@ -651,8 +655,8 @@ class Journal:
         replace_file(path, to_bytes(arrays, facts))
 
     def _read(self, arrays: dict[str, NDArray], facts: dict[str, Any]) -> None:
-        if facts["round"] != self.number:
-            return  # a round that was finished
+        if (facts.get("purpose"), facts["round"]) != (self.purpose, self.number):
+            return  # a phase that was finished
         self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
         self.asked = bytes.fromhex(facts["asked"])
         self._released = facts["released"]

@@ -137,7 +137,8 @@ class Killed(Published):
     def step(self, name):
         super().step(name)
         left = {number: set(models) for number, models in self.models.items()}
-        self.before.append((left, shutil.copytree(self.run, self.copies / str(len(self.before)))))
+        copy = self.copies / str(len(self.before)) / self.run.name  # by which clients know it
+        self.before.append((left, shutil.copytree(self.run, copy)))
 
 
 def weights(folder):
@@ -153,7 +154,7 @@ def test_killed_at_any_step_every_model_of_a_round_that_ever_left_is_the_same(tm
     assert {"send train", "send evaluate", "receive", "evaluate", "row", "report"} < set(
         whole.steps
     )
-    assert whole.steps.count("write checkpoint.safetensors") == 2 * ROUNDS + 2
+    assert whole.steps.count("write checkpoint.safetensors") == 2 * ROUNDS + 3
     assert whole.draws == ROUNDS
     charged = RunFolder(whole.run).statement()["guarantees"][0]
     for place, (left, copy) in enumerate(whole.before):
@@ -268,4 +269,4 @@ def test_rounds_that_share_their_noise_cannot_be_extended(tmp_path):
     folder = tmp_path / "run"
     assert command(*SMALL, *own, f"run_dir={folder}")[0] == 0
     status, said = command("resume", folder, "federation.num_rounds=3")
-    assert (status, "was planned together" in said) == (2, True)
+    assert (status, "were planned together" in said) == (2, True)

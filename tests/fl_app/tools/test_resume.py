@@ -11,10 +11,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import main as murmur
+from fl_app.client_app import app as client_app
+from fl_app.config.errors import ConfigError
+from fl_app.engines.inline import serve
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
+from strategies.gradient_rounds import GradientRounds
 from tests.fl_app.running import SMALL, interrupt, run_inline
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
@@ -101,6 +105,111 @@ def test_the_interrupted_round_is_answered_whatever_the_number_of_workers(tmp_pa
     assert weights(cut) == weights(run_inline(tmp_path / "whole", rounds).path)
     with Ledger(cut / "ledger.sqlite") as ledger:
         assert all(len(ledger.events(client)) == 4 for client in ledger.clients())
+
+
+def test_a_round_that_is_interrupted_again_is_shared_as_at_first(tmp_path, monkeypatch):
+    words = ["evaluation=protected_counts", "evaluation.show_clean=false"]
+    cut = RunFolder(interrupt(tmp_path / "cut", *words, "engine.workers=1", before=2))
+
+    def die(_, number, __):
+        if number:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "_after_round", die)  # clients have evaluated round 2
+        assert murmur(["resume", str(cut.path), "engine.workers=3"]) == 130
+    assert murmur(["resume", str(cut.path), "engine.workers=3"]) == 0
+    assert cut.rows()[-1]["evaluation_clients"] == 6
+    assert cut.statement() == run_inline(tmp_path / "whole", *words).statement()
+
+
+def test_a_run_that_was_killed_while_its_ledger_was_begun_goes_on(tmp_path):
+    cut = interrupt(tmp_path / "cut", before=1)
+    for file in cut.glob("ledger.sqlite*"):
+        file.unlink()
+    (cut / "ledger.sqlite.lock").touch()
+    assert murmur(["resume", str(cut)]) == 0
+    assert weights(cut) == weights(run_inline(tmp_path / "whole").path)
+
+
+def test_fewer_nodes_than_shared_the_interrupted_round_are_refused(tmp_path):
+    cut = interrupt(tmp_path / "cut", "engine.workers=3", before=2)
+    words = RunFolder(cut).overrides()
+    files = content(cut)
+    with pytest.raises(ConfigError, match="2 nodes: 3 shared the round that was interrupted"):
+        serve(words, 2, 1, client_app)  # as `flwr run` would
+    after = content(cut)
+    assert {path: after[path] for path in files} == files
+
+
+def test_a_folder_that_was_moved_stays_the_run_that_clients_know(tmp_path, capsys):
+    cut = interrupt(tmp_path / "cut", PAPER, before=2)
+    moved = shutil.move(cut, tmp_path / "moved")
+    words = [*SMALL, PAPER, f"run_dir={moved}"]
+    assert murmur(words) == 2
+    assert (
+        "run_name=moved: clients know this run as cut; add run_name=cut" in capsys.readouterr().err
+    )
+    assert murmur(["resume", str(moved), "run_name=other"]) == 2
+    assert murmur([*words, "run_name=cut"]) == 0
+    with Ledger(moved / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 2 for client in ledger.clients())
+
+
+CENTRED = [
+    *(word for word in SMALL if "local" not in word),
+    *("strategy=gradient_rounds", "model=centred", "federation.public=0"),
+]
+
+
+@pytest.fixture
+def asked_before_the_rounds(tmp_path, monkeypatch):
+    """Starts a run that ends where clients have answered before its rounds."""
+
+    def start(*words):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(GradientRounds, "learn", lambda *_: signal.raise_signal(signal.SIGINT))
+            prepare([*CENTRED, *words, f"run_dir={tmp_path / 'cut'}"]).run()
+        return tmp_path / "cut"
+
+    return start
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_who_answered_before_the_rounds_answered_this_run(asked_before_the_rounds, capsys, kept):
+    few = ["federation.clients_per_round=3", f"keep_checkpoints={kept}"]
+    cut = asked_before_the_rounds(*few)
+    said = "seed=7: this run was started with 1" if kept else "this run kept no checkpoints"
+    assert murmur([*CENTRED, *few, "seed=7", f"run_dir={cut}"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("secure", ["on", "simulated"])
+def test_what_was_answered_before_the_rounds_is_gone_on_with(
+    tmp_path, asked_before_the_rounds, secure
+):
+    sums = f"privacy.secure_aggregation={secure}"
+    cut = asked_before_the_rounds(sums)
+    assert murmur(["resume", str(cut)]) == 0
+    whole = run_inline(tmp_path / "whole", sums, small=CENTRED)
+    assert weights(cut) == weights(whole.path)
+    assert RunFolder(cut).statement() == whole.statement()
+    with Ledger(cut / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 3 for client in ledger.clients())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # The noise of an upload is for all rounds, also where the costliest release is a label.
+        [*SMALL, "strategy=kd_dpfl", PAPER, "strategy.grouping.top_k=1", "model=mlp"],
+        [*CENTRED, "model=linear", "privacy=none"],  # each step is a share of all
+    ],
+)
+def test_rounds_that_were_planned_together_cannot_be_extended(tmp_path, capsys, words):
+    prepare([*words, f"run_dir={tmp_path / 'run'}"]).run()
+    assert murmur(["resume", str(tmp_path / "run"), "federation.num_rounds=9"]) == 2
+    assert "this run's 2 rounds were planned together" in capsys.readouterr().err
 
 
 def test_a_run_that_keeps_no_checkpoints_cannot_go_on(tmp_path, capsys):
