@@ -166,9 +166,12 @@ CENTRED = [
 def asked_before_the_rounds(tmp_path, monkeypatch):
     """Starts a run that ends where clients have answered before its rounds."""
 
+    def die(*_):
+        raise KeyboardInterrupt
+
     def start(*words):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(GradientRounds, "learn", lambda *_: signal.raise_signal(signal.SIGINT))
+            patch.setattr(GradientRounds, "learn", die)
             prepare([*CENTRED, *words, f"run_dir={tmp_path / 'cut'}"]).run()
         return tmp_path / "cut"
 
