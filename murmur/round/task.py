@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -265,4 +266,5 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
         with open(path, "a", encoding="utf-8", opener=private) as file:
             file.write(text)
     except OSError as failed:
-        print(f"{path}: {failed}\n{text}", file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # it may lead to the same disk, or be closed
+            print(f"{path}: {failed}\n{text}", file=sys.stderr, flush=True)

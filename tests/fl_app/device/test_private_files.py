@@ -1,5 +1,7 @@
 """What a device or an export writes of somebody's data can be read by its owner only."""
 
+import errno
+import io
 import os
 
 import numpy as np
@@ -83,3 +85,14 @@ def test_a_log_that_cannot_be_written_changes_no_answer(tmp_path, capsys):
     (tmp_path / "errors.log").mkdir()  # as a full disk would
     log_error(tmp_path, "round 1", ValueError("text"))
     assert "round 1: ValueError: text" in capsys.readouterr().err
+
+
+class FullDisk(io.StringIO):
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_neither_does_an_output_on_the_same_disk(tmp_path, monkeypatch):
+    (tmp_path / "errors.log").mkdir()
+    monkeypatch.setattr("sys.stderr", FullDisk())
+    log_error(tmp_path, "round 1", ValueError("text"))
