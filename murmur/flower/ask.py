@@ -34,7 +34,7 @@ from pydantic import Field
 
 from murmur.learning.codec import GridCodec, array_from_bytes
 from murmur.privacy.events import Assumption, Release
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.settings import Count, Positive, Share, settings
 
@@ -73,8 +73,8 @@ class Ask:
 
     Raises:
         ValueError: a value is of another type or outside its range, ``minimum`` is not above
-            ``colluders``, ``clip`` or an end of a metric's range is beyond 1e300, a range is empty,
-            or an evaluation names no metric.
+            ``colluders``, ``clip`` is below ``LEAST_NORM``, it or an end of a metric's range is
+            beyond 1e300, a range is empty, or an evaluation names no metric.
     """
 
     purpose: Literal["train", "evaluate"]
@@ -93,8 +93,10 @@ class Ask:
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
             raise ValueError(f"minimum={self.minimum}: must be above colluders={self.colluders}")
-        if self.clip > _LARGEST:
-            raise ValueError(f"clip={self.clip:g}: must be at most {_LARGEST:g}")
+        if not LEAST_NORM <= self.clip <= _LARGEST:
+            raise ValueError(
+                f"clip={self.clip:g}: must lie between {LEAST_NORM:g} and {_LARGEST:g}"
+            )
         for name, low, high in self.metrics:
             if not -_LARGEST <= low < high <= _LARGEST:
                 raise ValueError(

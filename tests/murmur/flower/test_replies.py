@@ -145,18 +145,12 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
     assert "secret" not in str(seen)
 
 
-@pytest.mark.parametrize(
-    ("clip", "high", "loss"),
-    [
-        (1.0, 1e300, 1.7e308),  # twice the metric is infinite
-        (2e-323, 1.0, 1.0),  # norms are whole numbers of the smallest float: 4² + 2² > 4²
-    ],
-)
-def test_what_no_float_holds_is_answered_as_any_other_reply(tmp_path, clip, high, loss):
+@pytest.mark.parametrize("loss", [1e300, 1.7e308])
+def test_what_no_float_holds_is_answered_as_any_other_reply(tmp_path, loss):
     """Else a server, and a locked-in app that sides with it, would read a bit of the data."""
     grid = Nodes(app_of(metrics={"loss": loss}), devices=tmp_path)
     with np.errstate(all="ignore"):
-        started(grid, clip=clip, metrics={"loss": (0, high)})
+        started(grid, metrics={"loss": (0, 1e300)})
     reports = [r.content["report"] for r in grid.replies if r.metadata.message_type == "train"]
     assert [len(report["clients"]) for report in reports] == [1] * 8
 

@@ -189,6 +189,7 @@ def test_what_is_advised_against_noise_suffices(size, clients):
         ({"epsilon": 0}, "epsilon"),
         ({"delta": 1.0}, "delta"),
         ({"clip": float("nan")}, "clip"),
+        ({"clip": 2e-323}, "clip"),  # norms are whole numbers of the least float: 4² + 2² > 4²
         ({"metrics": {"loss": (1, 0)}}, "finite range"),
         ({"evaluate": {"loss": (0, float("inf"))}}, "finite range"),
         ({"evaluate": {"loss": (-1.7e308, 1.7e308)}}, "finite range"),  # which overflows
