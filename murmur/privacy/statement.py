@@ -159,11 +159,14 @@ class Guarantee:
         return self.assumed_per_round
 
     @property
-    def is_beaten(self) -> bool:
-        """Whether an attack or the run's canaries found more than is stated."""
-        by_attack = self.measured is not None and self.measured > self.stated_per_round
-        by_canaries = self.canaries is not None and self.canaries.least > self.stated
-        return by_attack or by_canaries
+    def attack_beats(self) -> bool:
+        """Whether an attack measured more than is stated of a round."""
+        return self.measured is not None and self.measured > self.stated_per_round
+
+    @property
+    def canaries_beat(self) -> bool:
+        """Whether the run's canaries measured more than is stated."""
+        return self.canaries is not None and self.canaries.least > self.stated
 
     @property
     def number_of_clients(self) -> int:
@@ -285,7 +288,7 @@ class Statement:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why no figure here may be relied on: what makes it ``void``, and what beats a figure."""
-        beaten = [g.adversary for g in self.guarantees if g.is_beaten]
+        beaten = [g.adversary for g in self.guarantees if g.attack_beats or g.canaries_beat]
         return (*self.void, *(f"an attack found more than is stated against {a}" for a in beaten))
 
     @property
@@ -459,12 +462,12 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
         lines.append(f"  claimed ε:  {claimed}")
     if g.measured is not None:
         found = f"  measured ε: at least {_shown(g.measured, up=False)} per round, by attack"
-        if g.measured > g.stated_per_round:
+        if g.attack_beats:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
     if g.canaries is not None:
         found = f"  canaries:   {canary_finding(g.canaries)}"
-        if g.canaries.least > g.stated:
+        if g.canaries_beat:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
     if math.isfinite(g.stated):
@@ -478,8 +481,9 @@ def canary_finding(found: CanaryAudit) -> str:
     proven = f"at least {least} over the run, by {found.count} canary clients"
     if found.estimate is None:
         return proven
-    low, middle, high = map(_shown, (found.low, found.estimate, found.high))
-    return f"{proven}; about {middle} ({low} to {high}) if what is seen of them is normal"
+    low = _shown(found.low, up=False)
+    about = f"about {_shown(found.estimate)} ({low} to {_shown(found.high)})"
+    return f"{proven}; {about} if what is seen of them is normal"
 
 
 def odds(epsilon: float, adjacency: Adjacency) -> str:
