@@ -276,7 +276,10 @@ def _images(description: str) -> Population:
 
 def _require_dealt_once(shares: Shares, count: int) -> None:
     """ConfigError unless each of ``count`` examples is with one client at most, and once."""
-    rows = shares.rows if isinstance(shares, Dealt) else np.concatenate(list(shares))
+    if isinstance(shares, Dealt):
+        rows = shares.rows
+    else:
+        rows = np.concatenate(list(shares))
     inside = rows.min(initial=0) >= 0 and rows.max(initial=0) < count
     if not inside or len(np.unique(rows)) < len(rows):
         raise errors.ConfigError(

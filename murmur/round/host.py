@@ -822,8 +822,9 @@ class MaskedVectors:
         The message: what is asked, and phase MASK of the protocol. RequestError where that is
         malformed.
     charged : bool
-        Whether the ledger knows this message, and no answer to it: then nothing has left. A ledger
-        that does not, though these clients have masked for it, is an older one put in its place.
+        Whether the ledger knows this message; nothing has left then, since one that has an answer
+        is not collected again. A ledger that does not know it, though these clients have masked
+        for it, is an older one put in its place.
     """
 
     def __init__(self, parties: SecureParties, content: RecordDict, charged: bool) -> None:
