@@ -136,16 +136,20 @@ def test_other_models_and_wrong_sizes_are_refused():
         autoencoder((1, 4, 4), K, latent=0)
 
 
-def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_path):
-    images, kinds = blobs(30)
-    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
-    client = ClusteringClient(
+def client_of(trainer, images, folder):
+    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(folder))
+    return ClusteringClient(
         setup,
         local=LocalSgd(epochs=1, batch_size=10, learning_rate=0.01),
         pretrain_rounds=1,
         clustering_weight=0.1,
         protection=Unprotected,
     )
+
+
+def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_path):
+    images, kinds = blobs(30)
+    client = client_of(trainer, images, tmp_path)
     model = trainer.initial(np.random.default_rng(0))
     even = {"frequencies": np.full(K, 1 / K)}
     data = LocalData(images, kinds, np.arange(20))
@@ -165,14 +169,7 @@ def test_frequencies_under_which_some_images_have_no_targets_are_answered_all_th
 ):
     """Else a server would see, in a refusal, which side of a border some image lies on."""
     images, kinds = blobs(30)
-    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
-    client = ClusteringClient(
-        setup,
-        local=LocalSgd(epochs=1, batch_size=10, learning_rate=0.01),
-        pretrain_rounds=1,
-        clustering_weight=0.1,
-        protection=Unprotected,
-    )
+    client = client_of(trainer, images, tmp_path)
     model = trainer.initial(np.random.default_rng(0))
     data = LocalData(images, kinds, np.arange(20))
     trainer.load(model)
