@@ -283,7 +283,7 @@ def small_disk(tmp_path):
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", place]
     if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("no disk of its own can be had here")
+        pytest.skip("a full disk takes one of its own, and only who may mount has one")
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
