@@ -13,15 +13,14 @@ from typing import Any
 import pandas
 from scipy.stats import t as student
 
-from fl_app.config.composition import PRECISION
+from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.statement import Guarantee, promise
 
-# Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
-_NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}
-_NO_GROUP = ("engine", "compute", "tracking", "hydra")
+# Seeds are what is averaged.
+_NO_SETTING = ("seed", "hydra", *MACHINE)
 # What a row holds beside scores.
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
 _BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
@@ -355,7 +354,8 @@ def _matters(key: str) -> bool:
     """Whether an override may change a result."""
     if key == PRECISION:
         return True
-    return key not in _NO_SETTING and key.replace("/", ".").split(".")[0] not in _NO_GROUP
+    plain = key.replace("/", ".")
+    return not any(plain == name or plain.startswith(f"{name}.") for name in _NO_SETTING)
 
 
 def _tells_apart(key: str, values: Sequence[Mapping[str, str]], families: Sequence[str]) -> bool:

@@ -47,8 +47,9 @@ def test_an_experiment_that_only_mirrors_the_algorithm_is_not_repeated():
 
 def test_where_a_run_goes_and_what_executes_it_are_no_settings():
     runs = [
-        run("run_dir=/a", "engine=inline", "tracking=tensorboard", strategy={"name": "a"}),
-        run("run_dir=/b", "engine=ray", "hydra/launcher=joblib", strategy={"name": "a"}),
+        run("run_dir=/a", "run_name=a", "engine=inline", "about.data=x", strategy={"name": "a"}),
+        run("run_dir=/b", "run_name=b", "engine=ray", "tracking=wandb", strategy={"name": "a"}),
+        run("dataset.root=/c", "hydra/launcher=joblib", "engine.workers=2", strategy={"name": "a"}),
     ]
     assert len(group(runs).settings) == 1
 
