@@ -731,23 +731,26 @@ def _epsilons(setting: Setting) -> dict[str, float | None]:
 
 def _gap(shown: Sequence[Setting]) -> str:
     """By how much the stated ε exceeds the claimed one, in a sentence."""
-    held = "proven"
-    if any(s.assumed is not None for s in shown):
-        held = "proven or assumed"
-    both = {s.label: (s.claimed, s.stated) for s in shown}
-    finite = {name: (c, p) for name, (c, p) in both.items() if c is not None and c < math.inf}
-    more = {name: p / c for name, (c, p) in finite.items() if p is not None and p > c * 1.001}
+    finite = {s.label: s for s in shown if s.claimed is not None and s.claimed < math.inf}
     if not finite:
         return "No setting here claims a finite ε."
+    held = {label: "proven" if s.assumed is None else "assumed" for label, s in finite.items()}
+    ways = " or ".join(sorted(set(held.values()), reverse=True))
+    more = {
+        label: s.stated / s.claimed
+        for label, s in finite.items()
+        if s.claimed and s.stated is not None and s.stated > s.claimed * 1.001
+    }
     if not more:
-        return f"Wherever a finite ε is claimed, it is {held}."
+        return f"Wherever a finite ε is claimed, it is {ways}."
     label = max(more, key=more.__getitem__)
-    claimed, proven = map(show, both[label])
+    claimed = show(finite[label].claimed)
+    stated = f"{show(finite[label].stated)} is {held[label]}"
     if len(shown) == 1:
-        return f"The paper claims ε = {claimed} for this run; ε = {proven} is {held}."
+        return f"The paper claims ε = {claimed} for this run; ε = {stated}."
     return (
-        f"More than the claimed ε is {held} in {len(more)} of {len(finite)} settings that claim a "
-        f"finite one; most in {label}: {claimed} claimed, {proven} {held}."
+        f"More than the claimed ε is {ways} in {len(more)} of {len(finite)} settings that claim a "
+        f"finite one; most in {label}: {claimed} is claimed, {stated}."
     )
 
 
