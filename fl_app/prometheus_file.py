@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client import write_to_textfile
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -49,9 +49,7 @@ def write(path: Path, figures: Figures) -> None:
     Raises:
         OSError: that is not possible.
     """
-    registry = CollectorRegistry()
-    registry.register(figures)
-    write_to_textfile(str(path), registry)
+    write_to_textfile(str(path), figures)
 
 
 def read(path: Path) -> dict[str, float]:

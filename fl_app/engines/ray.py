@@ -55,11 +55,11 @@ class RayEngine:
             ConfigError: RAY_ADDRESS names nothing that answers, or the Ray of this process will not
                 do (``require_usable``).
         """
-        ray_start.require_named_cluster()
+        ray_start.require_cluster(os.environ.get("RAY_ADDRESS"))
         if RayPool._shared is None or RayPool._shared.is_guest:
             ray_start.require_usable(self.count)
         plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
-        if plain and RayPool.kind is None:
+        if plain and RayPool._shared is None:
             ray_start.Head.shared(self.count)
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
@@ -155,23 +155,21 @@ class RayPool:
     times.
 
     Attributes:
-        kind: of the pool of this process: workers, GPUs each, folders of classes; None without one.
+        kind: workers, GPUs each, folders of classes.
         actors: Ray's handles, one for each worker.
         is_guest: whether this process was connected to somebody's Ray before.
     """
 
-    kind: tuple[int, float, str] | None = None  # of the pool of this process
-    _shared: "RayPool | None" = None
+    _shared: "RayPool | None" = None  # of this process
 
     @classmethod
     def shared(cls, workers: int, gpus: float) -> "RayPool":
         """The pool of this process; started anew for another size or other folders of classes."""
         kind = (workers, gpus, os.environ.get(own_classes.VARIABLE, ""))
-        if cls.kind != kind:
-            cls.end()
+        if cls._shared is not None and cls._shared.kind != kind:
+            cls._shared.stop()
         if cls._shared is None:
-            cls._shared = cls(workers, gpus)
-            cls.kind = kind
+            cls._shared = cls(*kind)
         return cls._shared
 
     @classmethod
@@ -180,15 +178,14 @@ class RayPool:
         if cls._shared is not None:
             cls._shared.stop()
 
-    def __init__(self, workers: int, gpus: float) -> None:
+    def __init__(self, workers: int, gpus: float, folders: str) -> None:
+        self.kind = (workers, gpus, folders)
         # Not a cluster that happens to run on this machine: only one that was named, or that this
         # process is connected to already. The latter is not ours to leave.
         self.is_guest = ray_start.is_connected()
-        with ray_start.naming_address() as address:
-            self._ray = ray_start.start_ray(address, workers)
+        self._ray = ray_start.start_ray(os.environ.get("RAY_ADDRESS"), workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
-        folders = os.environ.get(own_classes.VARIABLE, "")
         self.actors = [actor.remote(folders) for _ in range(workers)]
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for one in self.actors:
@@ -221,4 +218,3 @@ class RayPool:
         if ray_start.Head._shared is not None:
             ray_start.Head._shared.stop()
         RayPool._shared = None
-        RayPool.kind = None

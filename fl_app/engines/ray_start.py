@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,40 +143,17 @@ class Head:
             end_children(lambda child: template in (child.pid, child.ppid()))
 
 
-@contextlib.contextmanager
-def naming_address() -> Iterator[str | None]:
-    """RAY_ADDRESS, None where it is not set.
-
-    Raises:
-        ConfigError: what is done inside the context finds no cluster at that address. Without an
-            address its errors pass through.
-    """
-    address = os.environ.get("RAY_ADDRESS")
-    try:
-        yield address
-    except (ConnectionError, ValueError) as error:
-        if address is None:
-            raise
-        raise ConfigError(
-            f"RAY_ADDRESS={address}: no Ray cluster there ({' '.join(str(error).split())}); name "
-            "its HOST:PORT, or unset the variable for a Ray of this machine"
-        ) from error
-
-
-def require_named_cluster() -> None:
-    """ConfigError where RAY_ADDRESS names nothing that answers; nothing where it is not set."""
-    with naming_address() as address:
-        if address is not None:
-            require_cluster(address)
-
-
-def require_cluster(address: str) -> None:
-    """ConnectionError unless somebody answers at HOST:PORT or ray://HOST:PORT.
+def require_cluster(address: str | None, key: str = "RAY_ADDRESS") -> None:
+    """ConfigError unless somebody answers at HOST:PORT or ray://HOST:PORT; None names no cluster.
 
     Ray would wait for ten minutes, and more. What it looks up itself (``auto``), and an encrypted
     cluster, is left to it.
+
+    Args:
+        address: of the cluster.
+        key: where it was set.
     """
-    host = address.removeprefix("ray://")
+    host = str(address).removeprefix("ray://")
     if ":" not in host or "://" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
     import grpc
@@ -187,7 +163,15 @@ def require_cluster(address: str) -> None:
         try:
             grpc.channel_ready_future(channel).result(ANSWER_SECONDS)
         except grpc.FutureTimeoutError:
-            raise ConnectionError(f"nobody answers within {ANSWER_SECONDS:g} seconds") from None
+            why = f"nobody answers within {ANSWER_SECONDS:g} seconds"
+            raise _no_cluster(key, address, why) from None
+
+
+def _no_cluster(key: str, address: str | None, why: object) -> ConfigError:
+    return ConfigError(
+        f"{key}={address}: no Ray cluster there ({' '.join(str(why).split())}); name its "
+        "HOST:PORT, or set none for a Ray of this machine"
+    )
 
 
 def _set_environment(own: bool) -> None:
@@ -229,7 +213,7 @@ def require_usable(workers: int) -> None:
         )
 
 
-def start_ray(address: str | None, workers: int) -> Any:
+def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> Any:
     """The module ``ray``, connected.
 
     A process that is connected already, by whoever uses Ray beside us, stays as it is.
@@ -237,20 +221,23 @@ def start_ray(address: str | None, workers: int) -> Any:
     Args:
         address: a cluster's (HOST:PORT, ray://HOST:PORT or auto); None: one of this process.
         workers: cores of the one that is started here.
+        key: where the address was set, for the error.
 
     Raises:
-        ConnectionError, ValueError: there is no cluster at ``address``.
+        ConfigError: there is no cluster at ``address``.
     """
     if is_connected():
         return sys.modules["ray"]
-    if address is not None:
-        require_cluster(address)
+    require_cluster(address, key)
     _set_environment(own=address is None)
+    place = address
+    if address is None and (head := Head.shared(workers)) is not None:
+        place = head.address()
+        if place is None:
+            head.stop()
     new: dict[str, Any] = {}
-    if address is None:
-        address = _quickly(workers)
-    if address is None:
-        address = "local"
+    if place is None:
+        place = "local"
         new = {"num_cpus": workers, "include_dashboard": False}
     import ray
 
@@ -259,20 +246,12 @@ def start_ray(address: str | None, workers: int) -> Any:
         # Ray puts the folder that this happens in on its workers' import path: not a user's,
         # whose files may have the names of ours.
         warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **new)
+        try:
+            ray.init(address=place, log_to_driver=False, logging_level=logging.ERROR, **new)
+        except (ConnectionError, ValueError) as error:
+            if address is None:
+                raise
+            raise _no_cluster(key, address, error) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
     return ray
-
-
-def _quickly(workers: int) -> str | None:
-    """The address of our own head; None where Ray is imported already or does not start so."""
-    if "ray" in sys.modules:
-        return None
-    head = Head.shared(workers)
-    if head is None:
-        return None
-    address = head.address()
-    if address is None:
-        head.stop()
-    return address

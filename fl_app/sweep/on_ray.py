@@ -26,7 +26,6 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from fl_app.config import own_classes
-from fl_app.config.errors import ConfigError
 from fl_app.sweep.sweep import Sweep, SweepFolder, is_hydra, note_lost_job, run_job
 
 RETRIES = 3  # times that a job goes on after its process died with it
@@ -62,18 +61,16 @@ def run_jobs(sweep: Sweep) -> None:
     Raises:
         ConfigError: RAY_ADDRESS names no cluster.
     """
-    from fl_app.engines.ray_start import naming_address
-
     jobs = sweep.unfinished()
     if not sweep.single:
         for words in jobs:
             run_job(words, sweep.folder, Path.cwd())
     elif jobs:
-        with naming_address() as address:
-            cpus = 1
-            if address is None:
-                cpus = max(1, cores() // len(jobs))
-            run_on_ray(jobs, sweep.folder, Path.cwd(), address, cpus)
+        address = os.environ.get("RAY_ADDRESS")
+        cpus = 1
+        if address is None:
+            cpus = max(1, cores() // len(jobs))
+        run_on_ray(jobs, sweep.folder, Path.cwd(), address, cpus)
 
 
 def run_on_ray(
@@ -84,6 +81,7 @@ def run_on_ray(
     cpus: float = 1,
     gpus: float = 0,
     retries: int = RETRIES,
+    key: str = "RAY_ADDRESS",
 ) -> list[float]:
     """Run ``jobs`` to their ends, as many at a time as there is room for.
 
@@ -96,13 +94,14 @@ def run_on_ray(
         cpus: cores that a job reserves, and the threads that it may use.
         gpus: GPUs that a job reserves; a fraction shares one.
         retries: how often a job is started again when its process or machine dies.
+        key: where the address was set, for the error.
 
     Returns:
         What a search should make large, of each job (``run_job``); NaN where it failed or was lost,
         which its folder tells.
 
     Raises:
-        ConnectionError, ValueError: there is no cluster at ``address``.
+        ConfigError: there is no cluster at ``address``.
     """
     from fl_app.engines.ray import RayPool
     from fl_app.engines.ray_start import Head, start_ray
@@ -113,7 +112,7 @@ def run_on_ray(
         Head.shared(cores())
         import fl_app.run.prepare
         import fl_app.server_app  # noqa: F401
-    ray = start_ray(address, cores())
+    ray = start_ray(address, cores(), key)
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(_run)
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, int(cpus))))
     variables = {
@@ -176,22 +175,16 @@ class RayLauncher(Launcher):
         address = None
         if self.address != "local":
             address = self.address
-        try:
-            values = run_on_ray(
-                jobs,
-                SweepFolder(Path(self.hydra.sweep.dir)),
-                Path(self.hydra.runtime.cwd),
-                address,
-                self.num_cpus,
-                self.num_gpus,
-                self.retries,
-            )
-        except (ValueError, ConnectionError) as error:
-            raise ConfigError(
-                f"hydra.launcher.address={self.address}: no Ray cluster there "
-                f"({' '.join(str(error).split())}); name its HOST:PORT, or local for a Ray of "
-                "this sweep alone"
-            ) from error
+        values = run_on_ray(
+            jobs,
+            SweepFolder(Path(self.hydra.sweep.dir)),
+            Path(self.hydra.runtime.cwd),
+            address,
+            self.num_cpus,
+            self.num_gpus,
+            self.retries,
+            "hydra.launcher.address",
+        )
         results: list[JobReturn] = []
         for words, value in zip(job_overrides, values, strict=True):
             result = JobReturn(overrides=words, status=JobStatus.COMPLETED)

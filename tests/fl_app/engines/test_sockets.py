@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -91,9 +92,10 @@ def test_a_cluster_that_answers_is_used():
 
 
 def test_what_ray_says_of_a_cluster_becomes_one_sentence(monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    with (
-        pytest.raises(ConfigError, match=r"^RAY_ADDRESS=auto: .*found none here"),
-        ray_start.naming_address(),
-    ):
+    def init(**_):
         raise ConnectionError("found none\nhere")
+
+    absent = SimpleNamespace(init=init, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", absent)
+    with pytest.raises(ConfigError, match=r"^RAY_ADDRESS=auto: .*found none here"):
+        ray_start.start_ray("auto", 1)
