@@ -76,13 +76,12 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     """
     from rich.console import Console
 
-    from fl_app.run.prepare import begin, prepare
+    from fl_app.run.prepare import prepare
     from fl_app.run.progress import LiveProgress
 
     words = list(overrides)
     if not any(word.startswith("engine=") for word in words):
         words.insert(0, f"engine={engine}")
-    begin(words)
     ready = prepare(words)
     console = Console(quiet=not progress, markup=False, emoji=False)
     with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):

@@ -18,7 +18,6 @@ neighbours differ; for noise of one scale that is the likelihood ratio's. ``murm
 turns the scores of both into a lower bound on ε.
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Canary, Client, LocalData, Task
 from fl_app.engines.inline import InlineGrid, identify
@@ -594,21 +592,3 @@ def _clients(message: Message, record: str) -> list[int]:
     named = message.content.config_records[record]["clients"]
     assert isinstance(named, list)
     return [int(client) for client in named]
-
-
-def with_sums(config: DictConfig) -> DictConfig:
-    """``config`` with the secure sums that it may only simulate."""
-    return _changed(config, "privacy.secure_aggregation", "on")
-
-
-def without_noise(config: DictConfig) -> DictConfig:
-    """``config`` as a server asks all others that wants to see one client's part: for no noise."""
-    return _changed(config, "privacy.epsilon", math.inf)
-
-
-def _changed(config: DictConfig, key: str, value: object) -> DictConfig:
-    """A copy of ``config`` in which ``key`` has another value."""
-    changed = copy.deepcopy(config)
-    OmegaConf.set_readonly(changed, False)
-    OmegaConf.update(changed, key, value)
-    return changed

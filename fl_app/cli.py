@@ -281,14 +281,13 @@ def run(overrides: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be; nothing has been started.
     """
-    from fl_app.run.prepare import begin, closing_note, prepare
+    from fl_app.run.prepare import closing_note, prepare
 
     console = fl_app.console.console()
-    begin(overrides)
+    ready = prepare(overrides)  # which starts the engine before more is imported
     from fl_app.run.progress import LiveProgress, show_end
     from murmur.round.task import RunError
 
-    ready = prepare(overrides)
     folder = ready.folder
     for line in ready.opening:
         console.print(line, style="yellow", soft_wrap=True, highlight=False)

@@ -60,7 +60,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _simulated(content: RecordDict, context: Context) -> RecordDict:
-    config = composition.from_run_config(context.run_config)
+    config = composition.compose(overrides.to_overrides(context.run_config))
     folder = overrides.run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.run.hosts import SimulatedHost, host_for

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
 OPTION = "--wide"
 _UNCUT = 10_000
@@ -61,17 +60,29 @@ def console(highlight: bool = True) -> "Console":
 class LiveDisplay(ABC):
     """A bar that looks again and again at files that somebody else writes.
 
-    Keeps ``bar`` up to date in a thread of its own, until the context ends.
+    Keeps it up to date in a thread of its own, until the context ends. On a terminal it has a line
+    for each task: ``heading``, how many of how many, the task's description, the time left.
 
     The thread calls ``_show`` every ``POLL_SECONDS``; when the context ends it is called once more,
     in the caller's thread, so that the last rows are shown. It is never called by two at a time.
 
     Args:
-        bar: of rich; started and stopped with the context.
+        heading: begins each line; ``{task.fields[NAME]}`` stands for a task's own.
+        console: where it is shown; without a terminal only lines above the bar are.
     """
 
-    def __init__(self, bar: "Progress") -> None:
-        self._bar = bar
+    def __init__(self, heading: str, console: "Console") -> None:
+        from rich import progress  # `murmur --help` needs no library
+
+        self._bar = progress.Progress(
+            progress.TextColumn(heading),
+            progress.MofNCompleteColumn(),
+            progress.BarColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._refresh, daemon=True)
 

@@ -7,7 +7,7 @@ own call ``main`` through it as well.
 import logging
 import shlex
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import cast
 
 from flwr.app import Context, Message
@@ -16,7 +16,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from omegaconf import DictConfig
 
-from fl_app.config.composition import from_run_config
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
@@ -98,7 +98,7 @@ def _composed(context: Context) -> DictConfig:
     status 0 all the same, since it has only submitted the run and shown its log.
     """
     try:
-        return from_run_config(context.run_config)
+        return compose(to_overrides(context.run_config))
     except ConfigError as error:
         log(logging.ERROR, "murmur: %s", error)
         raise
@@ -125,12 +125,8 @@ class _WholeGrid(GridAround):
         Raises:
             RunError: a reply is an error of Flower's own runtime.
         """
-        return _whole(self._grid.send_and_receive(messages, timeout=timeout))
-
-
-def _whole(replies: Iterable[Message]) -> Iterator[Message]:
-    """``replies``; RunError at an error of Flower's own runtime."""
-    for reply in replies:
-        if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-            raise RunError(f"Flower's simulation lost a node: {printable_line(reply.error.reason)}")
-        yield reply
+        for reply in self._grid.send_and_receive(messages, timeout=timeout):
+            if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
+                lost = printable_line(reply.error.reason)
+                raise RunError(f"Flower's simulation lost a node: {lost}")
+            yield reply

@@ -26,7 +26,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from hydra import compose as hydra_compose
@@ -42,7 +42,7 @@ from fl_app.config import conf_files
 from fl_app.config.building import require
 from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
-from fl_app.config.overrides import one_line, parsed, to_overrides
+from fl_app.config.overrides import one_line, parsed
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -78,18 +78,10 @@ MACHINE = (
 )
 VOCABULARY = "model.vocabulary"
 PRECISION = "compute.precision"  # bfloat16 is more than another rounding
+DECIDED = ("compute.fused", PRECISION, VOCABULARY)  # what may be ``auto``
 FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
 _composing = threading.Lock()
-
-
-def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
-    """The configuration for a Flower run-config: the ServerApp's and that of simulated clients.
-
-    A device never calls this: it composes its own (``fl_app.device.agreement.device_config``).
-    Raises what ``compose`` raises.
-    """
-    return compose(to_overrides(run_config))
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
@@ -221,15 +213,14 @@ def finished(config: DictConfig) -> DictConfig:
     """
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
+        check_run(config)
         _drop_limits(config)
         decide_threat(config)
-        if isinstance(config.get("dataset"), DictConfig):
-            config.dataset.pop(OWN_FEATURES, None)
+        config.dataset.pop(OWN_FEATURES, None)
         OmegaConf.resolve(config)
         decide(config)
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
-    check_run(config)
     check_classes(config)
     OmegaConf.set_readonly(config, True)
     return config
@@ -377,10 +368,12 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
 
 def check_run(config: DictConfig) -> None:
     """ConfigError unless every group is there and the settings of none have allowed values."""
-    wanted = (*RUN_SETTINGS, *(name for name in groups() if name not in OPTIONAL_GROUPS))
-    missing = [key for key in wanted if key not in config]
-    if missing:
-        raise ConfigError(f"{missing[0]}: is missing; do not remove it (`~{missing[0]}`)")
+    wanted = [name for name in groups() if name not in OPTIONAL_GROUPS]
+    for key in (*RUN_SETTINGS, *wanted):
+        if key not in config:
+            raise ConfigError(f"{key}: is missing; do not remove it (`~{key}`)")
+        if key in wanted and not isinstance(config[key], DictConfig):
+            raise ConfigError(f"{key}={config[key]}: must be a group's settings, not a value")
     for key, hint in RUN_SETTINGS.items():
         require(key, config[key], hint)
 
@@ -421,18 +414,21 @@ def require_known_classes(config: DictConfig) -> None:
 def decide(config: DictConfig) -> None:
     """Replace ``auto`` of conf/compute and conf/model in a writable configuration by what is here.
 
+    A precision becomes bf16 where this processor computes in it and the kernels that do are
+    installed, else fp32.
+
     Raises:
         ConfigError: a tokenizer whose words a model should know cannot be read.
     """
     if OmegaConf.select(config, VOCABULARY) == "auto":
         config.model.vocabulary = _vocabulary(config.dataset)
-    compute = config.get("compute")
-    if not isinstance(compute, DictConfig):
-        return
+    compute = config.compute
     if compute.get("fused") == "auto":
         compute.fused = has_compiler()
     if compute.get("precision") == "auto":
-        compute.precision = fastest_precision()
+        compute.precision = "fp32"
+        if has_kernels() and has_bfloat16():
+            compute.precision = "bf16"
 
 
 def decide_threat(config: DictConfig) -> None:
@@ -442,8 +438,7 @@ def decide_threat(config: DictConfig) -> None:
     """
     own = "local"
     for group in ("protection", "strategy"):
-        if isinstance(config.get(group), DictConfig):
-            own = config[group].pop(OWN_THREAT, None) or own
+        own = config[group].pop(OWN_THREAT, None) or own
     if OmegaConf.select(config, "privacy.threat", default="") is None:
         config.privacy.threat = own
 
@@ -463,19 +458,16 @@ def _vocabulary(dataset: DictConfig) -> int:
 
 def decided(config: DictConfig) -> list[str]:
     """Overrides that say what ``decide`` has decided, on every machine."""
-    compute = config.compute
-    words = [f"compute.fused={str(compute.fused).lower()}"]
-    words.append(f"compute.precision={compute.precision}")
-    if (vocabulary := OmegaConf.select(config, VOCABULARY)) is not None:
-        words.append(f"{VOCABULARY}={vocabulary}")
-    return words
+    found = {key: OmegaConf.select(config, key) for key in DECIDED}
+    return [f"{key}={str(value).lower()}" for key, value in found.items() if value is not None]
 
 
-def fastest_precision() -> Literal["fp32", "bf16"]:
-    """Bf16 where this processor computes in it and the kernels that do are installed; else fp32."""
-    if has_kernels() and has_bfloat16():
-        return "bf16"
-    return "fp32"
+def changed(config: DictConfig, key: str, value: object) -> DictConfig:
+    """A copy of ``config``, which may be read-only, in which ``key`` has another value."""
+    copied = copy.deepcopy(config)
+    OmegaConf.set_readonly(copied, False)
+    OmegaConf.update(copied, key, value)
+    return copied
 
 
 def job_key(config: DictConfig, base: Path) -> str:

@@ -132,10 +132,7 @@ class DeployEngine:
 
     def _flwr(self, word: str, *arguments: str) -> str:
         """What `flwr WORD` prints, as JSON."""
-        superlink = str(self.superlink)
-        command = [_FLWR, word, *arguments, superlink, "--format", "json"]
-        if word == "list":  # which wants the connection first
-            command = [_FLWR, word, superlink, *arguments, "--format", "json"]
+        command = [_FLWR, word, *arguments, str(self.superlink), "--format", "json"]
         done = subprocess.run(
             command, env=_environment(), capture_output=True, text=True, check=False
         )

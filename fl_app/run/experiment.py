@@ -12,7 +12,6 @@ So a run that is killed at any instant goes on without a client answering twice 
 without noise of the server being drawn twice for one model.
 """
 
-import copy
 import math
 import os
 import time
@@ -26,6 +25,7 @@ from flwr.serverapp import Grid
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
+from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run import hosts, model_file, results, server
@@ -35,7 +35,6 @@ from murmur.learning.codec import array_from_bytes
 from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
-from murmur.privacy.statement import THREATS
 from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
 
@@ -77,11 +76,6 @@ class Experiment:
         self.strategy = server.build_strategy(config, self.population, self.trainer)
         server.require_scored(self.strategy)
         self.start = server.start_of(config, self.trainer, self.population)
-
-    @property
-    def adversary(self) -> str:
-        """Against whom rows state ε, in words: the adversary that the budget is meant for."""
-        return THREATS[Threat(self.strategy.setup.budget.threat)]
 
     def run(self, grid: Grid, folder: results.RunFolder) -> dict[str, Any]:
         """Do all rounds from the last checkpoint on, and fill the folder.
@@ -222,9 +216,7 @@ class Experiment:
             )
         shared = budget.is_private and not budget.paper
         if not shared:
-            earlier = copy.deepcopy(self.config)
-            OmegaConf.set_readonly(earlier, False)
-            earlier.federation.num_rounds = before
+            earlier = changed(self.config, "federation.num_rounds", before)
             past = Experiment(earlier).strategy.release_event()
             shared = past != self.strategy.release_event()
         if shared:
@@ -330,8 +322,9 @@ class Experiment:
         sizes = self.population.client_sizes()
         most = min(len(sizes), PARTITION_CLIENTS)
         shown = np.linspace(0, len(sizes) - 1, most).astype(int).tolist()
-        counts = self.population.class_counts(shown)
-        self.folder.save_partition(shown, counts, len(sizes), sum(sizes))
+        counts = self.population.class_counts(shown).tolist()
+        held = {"shown": shown, "counts": counts, "clients": len(sizes), "examples": sum(sizes)}
+        self.folder.save_partition(held)
 
     def _forget_sums(self, model: np.ndarray) -> None:
         """Leave no raw sum on disk: no round is left that could need one.

@@ -85,6 +85,9 @@ def prepare(
 ) -> Ready:
     """Validate the whole configuration, then make the folder.
 
+    Data that cannot be read or shared out are refused first. Then what the engine needs is started,
+    before anything slow is imported: importing PyTorch and validating take as long as an engine.
+
     A folder that holds a run already is taken up if that run may go on with these settings.
 
     Args:
@@ -93,10 +96,15 @@ def prepare(
         base: where typed paths start; None: the working directory.
 
     Raises:
-        ConfigError: the settings are wrong, before anything is written; or the folder cannot be
-            written, is in use by another process, or holds a run that cannot go on.
+        ConfigError: the settings are wrong or the engine cannot start, before anything is written;
+            or the folder cannot be written, is in use by another process, or holds a run that
+            cannot go on.
     """
-    config, base = compose(overrides), base or Path.cwd()
+    base = base or Path.cwd()
+    with _in_typed_words(overrides) as config:
+        image_population(config)
+    engine = build(config.engine, "engine")
+    engine.begin()
     if path is None:
         if config.run_dir is None:
             path = new_run_dir(config.results_dir, config.run_name)
@@ -106,7 +114,7 @@ def prepare(
     words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(base / path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
-    experiment, engine = validated(overrides), build(config.engine, "engine")
+    experiment = validated(overrides)
     from fl_app.run.results import RunFolder
 
     folder = RunFolder(base / path)
@@ -119,7 +127,7 @@ def prepare(
         folder=folder,
         opening=opening_lines(experiment),
         rounds=experiment.federation.num_rounds,
-        adversary=experiment.adversary,
+        adversary=THREATS[Threat(experiment.strategy.setup.budget.threat)],
         labels=experiment.strategy.setup.test.labels,
     )
     if experiment.trainer.num_parameters >= LARGE:
@@ -139,19 +147,6 @@ def validated(overrides: Sequence[str]) -> Experiment:
         from fl_app.run.experiment import Experiment
 
         return Experiment(config)
-
-
-def begin(overrides: Sequence[str]) -> None:
-    """Refuse data that cannot be read or shared out, then start what the engine needs.
-
-    Before anything slow is imported: importing PyTorch and validating take as long as an engine.
-
-    Raises:
-        ConfigError: the settings do not fit the data, or the engine cannot start.
-    """
-    with _in_typed_words(overrides) as config:
-        image_population(config)
-    build(config.engine, "engine").begin()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.console import LiveDisplay
 from fl_app.run.results import RunFolder
@@ -40,17 +39,8 @@ class LiveProgress(LiveDisplay):
         self.folder, self.rounds, self.console, self.whom = folder, rounds, console, whom
         self._shown = 0
         self._reasons: set[str] = set()
-        bar = Progress(
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        super().__init__(bar)
-        self._task = bar.add_task("starting workers", total=rounds)
+        super().__init__("round", console)
+        self._task = self._bar.add_task("starting workers", total=rounds)
         self._notebook = _notebook_bar(rounds) if console.is_jupyter and not console.quiet else None
 
     def _show(self) -> None:

@@ -31,7 +31,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -245,23 +245,8 @@ class RunFolder:
         """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
         self._write("model.safetensors", save(dict(tensors), about))
 
-    def save_partition(
-        self, shown: Sequence[int], counts: NDArray, clients: int, examples: int
-    ) -> None:
-        """``partition.json``: who holds what.
-
-        Args:
-            shown: clients.
-            counts: their examples of each class, (shown, classes).
-            clients: how many there are in all.
-            examples: how many they hold in all.
-        """
-        held = {
-            "shown": list(shown),
-            "counts": counts.tolist(),
-            "clients": clients,
-            "examples": examples,
-        }
+    def save_partition(self, held: Mapping[str, Any]) -> None:
+        """``partition.json``: who holds what, as ``fl_app.report.reading.Held`` reads it."""
         self._write("partition.json", json.dumps(held).encode())
 
     def save_participations(self, participations: Mapping[int, int]) -> None:
@@ -339,7 +324,7 @@ def note_start(folder: Path) -> None:
     known = read_provenance(folder)
     known.setdefault("started", _now())
     known |= {
-        "versions": {name: _version(name) for name in (DISTRIBUTION, *_LIBRARIES)},
+        "versions": _versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "commit": commit(),
@@ -369,25 +354,24 @@ def commit() -> str | None:
     home = Path(__file__).resolve().parents[2]
     if not (home / ".git").exists():
         return None
+    words = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        said = [
-            subprocess.run(
-                ["git", "-C", str(home), *words], capture_output=True, text=True, timeout=10
-            )
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        ]
+        said = subprocess.run(
+            ["git", "-C", str(home), *words], capture_output=True, text=True, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if any(process.returncode for process in said):
-        return None
-    return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")
+    return said.stdout.strip() or None
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+@functools.cache
+def _versions() -> dict[str, str | None]:
+    """Of Murmur and its libraries, by name; None where one is not installed."""
+    found: dict[str, str | None] = dict.fromkeys((DISTRIBUTION, *_LIBRARIES))
+    for name in found:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _now() -> str:
@@ -587,11 +571,6 @@ def counted(participations: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArr
     counts = np.fromiter(participations.values(), np.int64, size)
     order = np.argsort(clients)
     return clients[order], counts[order]
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in (DISTRIBUTION, "flwr", "torch", "numpy")}
 
 
 def digest(text: str) -> str:

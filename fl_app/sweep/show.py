@@ -14,11 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fl_app.console import LiveDisplay
-from fl_app.report.reading import number
 from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
@@ -58,19 +56,10 @@ class SweepProgress(LiveDisplay):
         self.skipped = {job.key for job in self.folder.finished(self.folder.jobs())}
         self._before = sum(job.key in self.skipped for job in self._jobs())
         self._ended = {job.key for job in self._jobs()} & self.skipped
-        bar = Progress(
-            TextColumn("{task.fields[what]}"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        super().__init__(bar)
+        super().__init__("{task.fields[what]}", console)
         total = len(sweep.jobs) - self._before if sweep.jobs else None
-        self._all = bar.add_task("", total=total, what="jobs")
-        self._one = bar.add_task("", total=None, what="round")
+        self._all = self._bar.add_task("", total=total, what="jobs")
+        self._one = self._bar.add_task("", total=None, what="round")
 
     def __enter__(self) -> Self:
         if self._before:
@@ -155,15 +144,6 @@ def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:
     return keys, [[job.get(key, "") for key in keys] for job in settings]
 
 
-def promise_of(folder: SweepFolder, job: Job) -> str:
-    """Whom a job protects from whom, at which δ, in words; ``NOT_FINISHED`` before it is known."""
-    statement = folder.statement(job)
-    if statement is None or folder.metrics(job) is None:
-        return NOT_FINISHED
-    first = statement["guarantees"][0]
-    return promise(statement["unit"], first["threat"], statement["delta"])
-
-
 def sweep_rows(folder: SweepFolder) -> dict[str, list[Row]]:
     """The tables' rows: promise -> one for each job, then one for each setting with several seeds.
 
@@ -178,8 +158,9 @@ def sweep_rows(folder: SweepFolder) -> dict[str, list[Row]]:
     names = ["budget " * (key == "privacy.epsilon") + short_name(key, keys) for key in keys]
     grouped: dict[str, list[Record]] = {}
     for job, own in zip(jobs, values, strict=True):
-        record = {**dict(zip(names, own, strict=True)), **_figures(folder, job)}
-        grouped.setdefault(promise_of(folder, job), []).append(record)
+        words, figures = _figures(folder, job)
+        record = {**dict(zip(names, own, strict=True)), **figures}
+        grouped.setdefault(words, []).append(record)
     tables = {}
     for words in sorted(grouped, key=lambda words: words == NOT_FINISHED):
         members = grouped[words]
@@ -218,33 +199,31 @@ def _markdown(rows: Sequence[Row]) -> Iterable[str]:
         yield f"| {' | '.join(cell.replace('|', '¦') for cell in cells)} |\n"
 
 
-def _figures(folder: SweepFolder, job: Job) -> Record:
-    """What a job came to."""
+def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
+    """Whom a job protects from whom, at which δ, in words, and what it came to.
+
+    The words are ``NOT_FINISHED`` before they are known.
+    """
     metrics = folder.metrics(job)
-    statement = folder.statement(job)
-    if metrics is None or statement is None:
+    saved = folder.statement(job)
+    if metrics is None or saved is None:
         error = folder.error(job)
-        return {"state": "not finished" if error is None else f"failed: {error}"}
-    first = statement["guarantees"][0]
-    stated = first["proven_total"]
-    if first["assumed_total"] is not None:
-        stated = first["assumed_total"]
-    return {
+        return NOT_FINISHED, {"state": "not finished" if error is None else f"failed: {error}"}
+    statement = Statement.from_dict(saved)
+    states = []  # what a reader of the figures must know
+    if statement.doubts:
+        states.append(VOID)
+    if metrics.get("at_chance"):
+        states.append(AT_CHANCE)
+    first = statement.guarantees[0]
+    return promise(statement.unit, first.threat, statement.delta), {
         ACCURACY: metrics["accuracy_last_5"],
-        EPSILON: number(stated),
-        CLAIMED: number(first["claimed_total"]),
+        EPSILON: first.stated,
+        CLAIMED: first.claimed_total,
         "bytes up": metrics["bytes_up"],
         "seconds": metrics["seconds"],
-        "state": ", ".join(_states(metrics, statement)) or None,
+        "state": ", ".join(states) or None,
     }
-
-
-def _states(metrics: Record, statement: Record) -> Iterable[str]:
-    """What a reader of a finished job's figures must know."""
-    if Statement.from_dict(statement).doubts:
-        yield VOID
-    if metrics.get("at_chance"):
-        yield AT_CHANCE
 
 
 def _over_seeds(jobs: Sequence[Record]) -> list[Record]:

@@ -32,7 +32,7 @@ from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
 from fl_app import attack
 from fl_app.attack import Finding, Messages, Pair, Source, View
-from fl_app.config.composition import compose, load
+from fl_app.config.composition import changed, compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
@@ -334,7 +334,7 @@ def _sums(
         As ``findings``; None for a sum that does not come about, with the reason in the adversary's
         name.
     """
-    config = attack.with_sums(node.config)
+    config = changed(node.config, "privacy.secure_aggregation", "on")
     with tempfile.TemporaryDirectory() as folder:
         try:
             strategy = experiment.Experiment(config).strategy
@@ -349,7 +349,7 @@ def _sums(
             chosen = [ordered[-1], ordered[0]]
         asked_for = {
             "": config,
-            ", all others being asked for no noise": attack.without_noise(config),
+            ", all others being asked for no noise": changed(config, "privacy.epsilon", math.inf),
         }
         for victim, lie in product(chosen, asked_for):
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"

@@ -22,7 +22,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fl_app.cli import TOOLS, main
-from fl_app.config.composition import compose, from_run_config
+from fl_app.config.composition import compose
+from fl_app.config.overrides import to_overrides
 from fl_app.config.own_classes import take_option
 from fl_app.sweep.sweep import Sweep
 
@@ -109,7 +110,7 @@ def read(words: Sequence[str], whole: bool = True) -> None:
             _require(f"\n{rest[0]}:" in MAKEFILE, f"make {rest[0]}: no such target")
         elif program == "flwr" and "--run-config" in rest:
             config = rest[rest.index("--run-config") + 1]
-            from_run_config(dict(re.findall(r'(\S+)="(.*?)"', config)))
+            compose(to_overrides(dict(re.findall(r'(\S+)="(.*?)"', config))))
         elif program == "pip":
             for extra in re.findall(r"(?:\.|-fl|\.whl)\[(.+?)\]", " ".join(rest)):
                 missing = [name for name in extra.split(",") if f"\n{name} = [" not in PROJECT_FILE]

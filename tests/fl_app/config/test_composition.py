@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from fl_app.cli import main as murmur
 from fl_app.config.building import build
-from fl_app.config.composition import compose, from_run_config
+from fl_app.config.composition import compose
 from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, to_overrides, to_run_config
@@ -39,7 +39,7 @@ def test_every_yaml_says_what_it_is(group, choice):
 
 def test_flower_run_config_reaches_the_same_configuration():
     everyday = {"strategy": "fedavg", "epsilon": "inf", "num-rounds": 3, "overrides": "seed=9"}
-    assert from_run_config(everyday) == compose(
+    assert compose(to_overrides(everyday)) == compose(
         ["strategy=fedavg", "privacy.epsilon=inf", "federation.num_rounds=3", "seed=9"]
     )
 
