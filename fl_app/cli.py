@@ -235,10 +235,11 @@ def _job(overrides: list[str]) -> float:
     """
     from hydra.core.hydra_config import HydraConfig
 
-    from fl_app.sweep.sweep import SweepFolder, run_job
+    from fl_app.sweep.sweep import Job, SweepFolder, run_job
 
     settings = HydraConfig.get()
-    return run_job(overrides, SweepFolder(Path(settings.sweep.dir)), Path(settings.runtime.cwd))
+    base = Path(settings.runtime.cwd)
+    return run_job(Job.of(overrides, base), SweepFolder(Path(settings.sweep.dir)), base)
 
 
 def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:

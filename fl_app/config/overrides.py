@@ -116,23 +116,6 @@ def _values(override: Override) -> Iterable[str]:
     return found
 
 
-def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that hold for every job of a sweep, and those that give several values.
-
-    Each as it was typed, in the order in which it was typed. ConfigError for a word that is no
-    override.
-    """
-    fixed: list[str] = []
-    varied: list[str] = []
-    for override in parsed(overrides):
-        word = override.input_line or ""
-        if override.is_sweep_override():
-            varied.append(word)
-        else:
-            fixed.append(word)
-    return fixed, varied
-
-
 # Flower's run-config
 
 

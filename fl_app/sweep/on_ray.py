@@ -26,7 +26,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from fl_app.config import own_classes
-from fl_app.sweep.sweep import Sweep, SweepFolder, is_hydra, note_lost_job, run_job
+from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra, run_job
 
 RETRIES = 3  # times that a job goes on after its process died with it
 
@@ -63,8 +63,8 @@ def run_jobs(sweep: Sweep) -> None:
     """
     jobs = sweep.unfinished()
     if not sweep.single:
-        for words in jobs:
-            run_job(words, sweep.folder, Path.cwd())
+        for job in jobs:
+            run_job(job, sweep.folder, Path.cwd())
     elif jobs:
         address = os.environ.get("RAY_ADDRESS")
         cpus = 1
@@ -74,7 +74,7 @@ def run_jobs(sweep: Sweep) -> None:
 
 
 def run_on_ray(
-    jobs: Sequence[Sequence[str]],
+    jobs: Sequence[Job],
     folder: SweepFolder,
     base: Path,
     address: str | None = None,
@@ -86,7 +86,7 @@ def run_on_ray(
     """Run ``jobs`` to their ends, as many at a time as there is room for.
 
     Args:
-        jobs: the overrides of each.
+        jobs: of the sweep.
         folder: the sweep's, which all machines see.
         base: where the command was typed.
         address: a cluster's (HOST:PORT, or auto); None: a Ray of this process, with all its cores,
@@ -119,30 +119,30 @@ def run_on_ray(
         "OMP_NUM_THREADS": threads,
         own_classes.VARIABLE: os.environ.get(own_classes.VARIABLE, ""),
     }
-    started = [task.remote(list(words), folder.path, base, variables) for words in jobs]
+    started = [task.remote(job, folder.path, base, variables) for job in jobs]
     found: list[float] = []
     try:
-        for words, job in zip(jobs, started, strict=True):
+        for job, value in zip(jobs, started, strict=True):
             try:
-                found.append(ray.get(job))
+                found.append(ray.get(value))
             except ray.exceptions.RayError as error:
-                note_lost_job(words, folder, base, error)
+                folder.note_error(job, error)
                 found.append(math.nan)
     except BaseException:  # an interrupted sweep; Ray itself fails where a job has just ended
-        for job in started[len(found) :]:
-            ray.cancel(job, force=True)
+        for value in started[len(found) :]:
+            ray.cancel(value, force=True)
         raise
     return found
 
 
-def _run(words: list[str], folder: Path, base: Path, variables: dict[str, str]) -> float:
+def _run(job: Job, folder: Path, base: Path, variables: dict[str, str]) -> float:
     """One job, in a worker's process, which may be a fork of an older command.
 
     So ``variables``, this command's threads and folders of classes, go before the environment that
     it was forked with. What it returns is ``run_job``'s.
     """
     os.environ.update(variables)
-    return run_job(words, SweepFolder(folder), base)
+    return run_job(job, SweepFolder(folder), base)
 
 
 class RayLauncher(Launcher):
@@ -171,14 +171,17 @@ class RayLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run a batch to its end; a job that was lost gives NaN, and is noted in its folder."""
-        jobs = [[word for word in words if not is_hydra(word)] for words in job_overrides]
+        base = Path(self.hydra.runtime.cwd)
+        jobs = []
+        for words in job_overrides:
+            jobs.append(Job.of([word for word in words if not is_hydra(word)], base))
         address = None
         if self.address != "local":
             address = self.address
         values = run_on_ray(
             jobs,
             SweepFolder(Path(self.hydra.sweep.dir)),
-            Path(self.hydra.runtime.cwd),
+            base,
             address,
             self.num_cpus,
             self.num_gpus,

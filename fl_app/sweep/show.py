@@ -46,16 +46,12 @@ class SweepProgress(LiveDisplay):
     Args:
         sweep: begun already, since its folder is read here.
         console: where it is shown.
-
-    Attributes:
-        skipped: keys of the jobs that were finished before this command.
     """
 
     def __init__(self, sweep: Sweep, console: Console) -> None:
         self.sweep, self.folder, self.console = sweep, sweep.folder, console
-        self.skipped = {job.key for job in self.folder.finished(self.folder.jobs())}
-        self._before = sum(job.key in self.skipped for job in self._jobs())
-        self._ended = {job.key for job in self._jobs()} & self.skipped
+        self._ended = {job.key for job in self.folder.finished(self._jobs())}
+        self._before = len(self._ended)  # finished before this command
         super().__init__("{task.fields[what]}", console)
         total = len(sweep.jobs) - self._before if sweep.jobs else None
         self._all = self._bar.add_task("", total=total, what="jobs")

@@ -13,23 +13,20 @@ does one of them in whatever process that is, and notes a failure where the othe
 """
 
 import fcntl
-import functools
 import json
 import math
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from omegaconf import DictConfig
 
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import expand_sweep, is_file_name, results_root, swept
+from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder
-from murmur.common import counted, private_folder
+from murmur.common import counted, private_folder, replace_file
 
 _INLINE = "fl_app.engines.inline.InlineEngine"
 
@@ -46,6 +43,15 @@ class Job:
 
     key: str
     overrides: list[str]
+
+    @classmethod
+    def of(cls, words: Sequence[str], base: Path) -> "Job":
+        """The job of these overrides; relative paths in them start in ``base``.
+
+        Raises:
+            ConfigError: they cannot be composed.
+        """
+        return cls(job_key(compose(words), base), list(words))
 
 
 class SweepFolder:
@@ -81,7 +87,9 @@ class SweepFolder:
             overrides: the words of a command that begins. Jobs of an earlier command are then
                 listed no longer, unless their folder is there. None: no command begins.
         """
-        with self._locked():
+        private_folder(self.path)
+        with open(self.path / ".lock", "w") as lock:  # a file: network disks lock no folders
+            fcntl.flock(lock, fcntl.LOCK_EX)
             content = self._read()
             listed = {job["key"]: job for job in content["jobs"]}
             if overrides is not None:
@@ -91,9 +99,7 @@ class SweepFolder:
             for job in jobs:
                 listed.setdefault(job.key, {"key": job.key, "overrides": job.overrides})
             content["jobs"] = list(listed.values())
-            temporary = self.path / ".sweep.json.new"
-            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-            os.replace(temporary, self.path / "sweep.json")
+            replace_file(self.path / "sweep.json", json.dumps(content, indent=1).encode())
 
     def metrics(self, job: Job) -> dict[str, Any] | None:
         """A finished job's figures, as its ``metrics.json`` has them; None while it is not."""
@@ -107,19 +113,19 @@ class SweepFolder:
         """Why a job failed in its last attempt, in one line; None where it did not."""
         return (_json(self.path / job.key / "error.json") or {}).get("error")
 
+    def note_error(self, job: Job, why: Exception) -> None:
+        """Say in the job's folder why it failed, or that the process which did it is gone."""
+        text = one_line(why)
+        if not isinstance(why, ConfigError):
+            text = f"{type(why).__name__}: {text}"
+        RunFolder(self.path / job.key).save_error(text)
+
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of ``jobs`` that have their final figures."""
         return [job for job in jobs if (self.path / job.key / "metrics.json").exists()]
 
     def _read(self) -> dict[str, Any]:
         return _json(self.path / "sweep.json") or {"overrides": [], "jobs": []}
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        private_folder(self.path)
-        with open(self.path / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -160,8 +166,9 @@ class Sweep:
             ConfigError: a job's settings cannot be composed, ``run_dir`` is set, or the sweep's
                 name is no name of a folder.
         """
-        fixed, varied = swept(overrides)
-        search = _is_search(fixed)
+        varied = [o.input_line or "" for o in parsed(overrides) if o.is_sweep_override()]
+        fixed = [word for word in overrides if word not in varied]
+        search = any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
         planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
         base = compose(fixed if search else planned[0])
         if base.run_dir is not None:
@@ -176,18 +183,19 @@ class Sweep:
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
             for words in planned:
-                job = _outline(tuple(words), Path.cwd())
+                config = compose(words)
+                job = Job.of(words, Path.cwd())
                 if job.key not in rounds:
-                    jobs.append(Job(job.key, words))
-                    rounds[job.key] = job.rounds
-                    single = single and job.single
+                    jobs.append(job)
+                    rounds[job.key] = int(config.federation.num_rounds)
+                    single = single and _is_single(config)
             name = digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
         return cls(SweepFolder(path), list(overrides), jobs, rounds, single)
 
-    def unfinished(self) -> list[list[str]]:
-        """The overrides of each job that has no final figures yet."""
-        return [job.overrides for job in self.jobs if self.folder.metrics(job) is None]
+    def unfinished(self) -> list[Job]:
+        """The jobs that have no final figures yet."""
+        return [job for job in self.jobs if self.folder.metrics(job) is None]
 
     def check(self) -> list[tuple[str, str]]:
         """Build every unfinished job as its run will; of jobs that differ in their seed, one.
@@ -202,7 +210,7 @@ class Sweep:
         Raises:
             ConfigError: names all jobs that cannot run.
         """
-        unfinished = self.unfinished()
+        unfinished = [job.overrides for job in self.unfinished()]
         if not unfinished:
             return []  # and import nothing
         from fl_app.run.prepare import expectation, validated
@@ -248,14 +256,14 @@ class Sweep:
             ) from error
 
 
-def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
+def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
     """Do one job unless it is done.
 
     A job that was interrupted goes on from its checkpoint. A failure is noted in the job's folder
     and does not stop the sweep.
 
     Args:
-        words: the job's overrides.
+        job: of the sweep.
         folder: the sweep's.
         base: where the command was typed, which may be another machine's working directory.
 
@@ -265,58 +273,25 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
     """
     from fl_app.run.prepare import prepare
 
-    job = Job(_outline(tuple(words), base).key, list(words))
     folder.add([job])
     if folder.metrics(job) is None:
-        path = folder.path / job.key
         try:
-            prepare(words, path, base).run()
+            prepare(job.overrides, folder.path / job.key, base).run()
         except Exception as error:
-            RunFolder(path).save_error(_reason(error))
+            folder.note_error(job, error)
     accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")
     return math.nan if accuracy is None else accuracy
 
 
-def note_lost_job(words: Sequence[str], folder: SweepFolder, base: Path, why: Exception) -> None:
-    """Say in the job's folder that the process which did it is gone.
-
-    Called where a job was lost as often as it may be started again. Arguments as ``run_job``.
-
-    Args:
-        words: the job's overrides.
-        folder: the sweep's.
-        base: where the command was typed.
-        why: what Ray says of it.
-    """
-    RunFolder(folder.path / _outline(tuple(words), base).key).save_error(_reason(why))
-
-
-class _Outline(NamedTuple):
-    """A job before it starts; ``single``: it keeps one core busy, and no more.
-
-    That is so for the inline engine with one worker on a processor.
-    """
-
-    key: str
-    rounds: int
-    single: bool
-
-
-@functools.lru_cache(maxsize=4096)
-def _outline(words: tuple[str, ...], base: Path) -> _Outline:
-    config = compose(words)
+def _is_single(config: DictConfig) -> bool:
+    """Whether a job keeps one core busy, and no more: inline, with one worker, on a processor."""
     engine = config.engine
-    single = engine._target_ == _INLINE and engine.workers == 1 and config.compute.device == "cpu"
-    return _Outline(job_key(config, base), int(config.federation.num_rounds), single)
+    return engine._target_ == _INLINE and engine.workers == 1 and config.compute.device == "cpu"
 
 
 def is_hydra(word: str) -> bool:
     """Whether an override is about Hydra itself: launcher, sweeper."""
     return word.lstrip("+~").startswith(("hydra/", "hydra."))
-
-
-def _is_search(fixed: Sequence[str]) -> bool:
-    return any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
 
 
 def _name(config: DictConfig) -> str | None:
@@ -325,8 +300,3 @@ def _name(config: DictConfig) -> str | None:
     if name is not None and (not isinstance(name, str | int) or not is_file_name(str(name))):
         raise ConfigError(f"sweep={name}: must be a name of letters, digits, '.', '_' and '-'")
     return None if name is None else str(name)
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"

@@ -35,8 +35,8 @@ def test_results_on_ray_equal_those_of_one_process(sweep, tmp_path):
     on_ray.run_jobs(sweep)
     serial = Sweep.plan([*sweep.overrides[:-1], f"results_dir={tmp_path / 'serial'}"])
     serial.begin()
-    for words in serial.unfinished():
-        on_ray.run_job(words, serial.folder, tmp_path)
+    for job in serial.unfinished():
+        on_ray.run_job(job, serial.folder, tmp_path)
     assert models(sweep) == models(serial)
     assert sweep.unfinished() == []
 
@@ -50,7 +50,7 @@ def test_a_pool_that_holds_the_cores_makes_room_for_a_sweep(sweep):
 
 def test_jobs_that_keep_all_cores_busy_come_one_after_the_other(tmp_path, monkeypatch):
     done = []
-    monkeypatch.setattr(on_ray, "run_job", lambda words, *_: done.append(words[-2]))
+    monkeypatch.setattr(on_ray, "run_job", lambda job, *_: done.append(job.overrides[-2]))
     monkeypatch.setattr(on_ray, "run_on_ray", lambda *_: pytest.fail("are no tasks"))
     sweep = Sweep.plan(["engine=ray", "seed=1,2", f"results_dir={tmp_path}"])
     on_ray.run_jobs(sweep)
