@@ -282,7 +282,7 @@ def run(overrides: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be; nothing has been started.
     """
-    from fl_app.run.prepare import closing_note, prepare
+    from fl_app.run.prepare import prepare
 
     console = fl_app.console.console()
     ready = prepare(overrides)  # which starts the engine before more is imported
@@ -301,10 +301,7 @@ def run(overrides: list[str]) -> int:
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
         return 1
-    learned = closing_note(ready.labels, (folder.metrics() or {}).get("accuracy"))
-    if learned is not None:
-        console.print(f"note: {learned}", style="yellow", soft_wrap=True, highlight=False)
-    show_end(folder, console)
+    show_end(folder, ready.labels, console)
     if any(row["counted"] for row in folder.rows() if row["round"] > 0):
         return 0
     print("murmur: no round was accepted: never did the quorum of clients answer", file=sys.stderr)

@@ -66,7 +66,8 @@ def main(grid: Grid, context: Context) -> None:
                 _tell(prepare.opening_lines(experiment))
             experiment.run(grid, folder)
             if is_heard:
-                _tell(_end(experiment, folder))
+                labels = experiment.strategy.setup.test.labels
+                _tell(progress.end_lines(folder, labels, shlex.quote(str(folder.path))))
         except Exception as error:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug
@@ -81,14 +82,6 @@ def _tell(lines: Iterable[str]) -> None:
     """Write to the log of `flwr run`."""
     for line in lines:
         log(logging.INFO, line)
-
-
-def _end(experiment: Experiment, folder: results.RunFolder) -> list[str]:
-    """What a finished run came to."""
-    labels = experiment.strategy.setup.test.labels
-    learned = prepare.closing_note(labels, (folder.metrics() or {}).get("accuracy"))
-    notes = [] if learned is None else [f"note: {learned}"]
-    return notes + progress.end_lines(folder, shlex.quote(str(folder.path)))
 
 
 def _composed(context: Context) -> DictConfig:

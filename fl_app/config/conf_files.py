@@ -114,13 +114,9 @@ def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
     """A file's content, and the classes that it names."""
     import yaml  # which `murmur --help` does without
 
-    try:
-        from yaml import CSafeLoader as SafeLoader
-    except ImportError:  # where PyYAML was built without libyaml
-        from yaml import SafeLoader  # type: ignore[assignment]
-
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml there is no C
     text = path.read_text(encoding="utf-8")
-    content = yaml.load(text, SafeLoader) or {}
+    content = yaml.load(text, loader) or {}
     # Hydra's own marker: such a file holds paths from the top, others those of their group.
     place = ""
     if "@package _global_" not in text:

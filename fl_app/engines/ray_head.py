@@ -56,7 +56,7 @@ def main(workers: int, parent: int, folder: str) -> None:
     try:
         node = _start(workers, folder)
         print(node.gcs_address, flush=True)
-        while not node.dead_processes() and not orphaned(parent):
+        while not node.dead_processes() and os.getppid() == parent:
             time.sleep(0.5)
     except Exception:
         traceback.print_exc()
@@ -120,7 +120,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Let the kernel send signal ``number`` to this process when its parent ends.
 
     "Parent" is the thread that started it. A parent that has ended before this call is not
-    noticed: ``orphaned`` is for that.
+    noticed: by then ``os.getppid`` names another process.
     """
     _prctl(_PDEATHSIG, number)
 
@@ -132,14 +132,6 @@ def adopt_orphans() -> None:
     Linux knows it; elsewhere nothing happens.
     """
     _prctl(_SUBREAPER, 1)
-
-
-def orphaned(parent: int) -> bool:
-    """Whether the process ``parent`` is this one's parent no longer, since it has ended.
-
-    For what ``die_with_parent`` misses: a parent that had ended before the call.
-    """
-    return os.getppid() != parent
 
 
 def end_children(

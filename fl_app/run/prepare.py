@@ -28,7 +28,7 @@ from fl_app.config.composition import compose, decided, key_names, suited, unlik
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.population import image_population, population
-from murmur.learning.metrics import chance, is_at_chance
+from murmur.learning.metrics import chance
 from murmur.learning.process import LARGE
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
@@ -55,7 +55,7 @@ class Ready:
         opening: the lines that it begins with.
         rounds: how many there will be.
         adversary: against whom its rows state ε, in words.
-        labels: of the server's test set, for ``closing_note``.
+        labels: of the server's test set, for ``progress.closing_note``.
 
     What validated it is gone, with a model of its own: the ServerApp builds another.
     """
@@ -256,7 +256,7 @@ def _help(experiment: Experiment, ratio: float) -> str:
     factor = ENOUGH / ratio
     if strategy.setup.budget.threat == "local":
         factor = factor**2  # noise of n clients grows as √n, where nobody's hides another's
-    parts = [f"about {_rounded_up(federation.num_clients * factor):,} clients"]
+    parts = [f"about {math.ceil(federation.num_clients * factor):,} clients"]
     if federation.num_rounds > 1:
         parts.append("fewer rounds")
     if "labels" not in strategy.noise_facts():
@@ -268,22 +268,3 @@ def _help(experiment: Experiment, ratio: float) -> str:
         f"what would help: {', '.join(parts)}; `murmur advise settings strategy={name}` scores "
         "settings on public data"
     )
-
-
-def closing_note(labels: NDArray[np.int64], accuracy: float | None) -> str | None:
-    """What to say of a finished run whose accuracy is no better than chance; else None.
-
-    ``labels``: (n,), of the test set.
-    """
-    if accuracy is None or not is_at_chance(accuracy, labels):
-        return None
-    return (
-        f"this run learned nothing that can be seen: accuracy {accuracy:.3f} on {len(labels):,} "
-        f"test examples, where always naming the most frequent class has {chance(labels):.3f}"
-    )
-
-
-def _rounded_up(number: float) -> int:
-    """``number`` to two digits, upwards."""
-    digit = 10 ** max(0, math.floor(math.log10(number)) - 1)
-    return math.ceil(number / digit) * digit

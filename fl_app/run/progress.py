@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from fl_app.console import LiveDisplay
 from fl_app.run.results import RunFolder
 from murmur.common import counted, three_digits
+from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.statement import Statement, card
 
 CARD = 100  # letters that a card is wide at most
@@ -148,14 +151,15 @@ def short_name(key: str, among: Iterable[str]) -> str:
     return _SHORT.get(key, last if len(alike) <= 1 else key)
 
 
-def show_end(folder: RunFolder, console: Console) -> None:
+def show_end(folder: RunFolder, labels: NDArray[np.int64], console: Console) -> None:
     """Print what a finished run came to: its card, warnings, and where to go on.
 
     Args:
         folder: of the run.
+        labels: of the test set, (n,).
         console: where it is printed.
     """
-    for line in end_lines(folder, shown_path(folder.path), console.width):
+    for line in end_lines(folder, labels, shown_path(folder.path), console.width):
         style = None
         if line.startswith("note: "):
             style = "yellow"
@@ -164,19 +168,24 @@ def show_end(folder: RunFolder, console: Console) -> None:
         console.print(line, style=style, soft_wrap=True)
 
 
-def end_lines(folder: RunFolder, path: str, width: int = CARD) -> list[str]:
+def end_lines(
+    folder: RunFolder, labels: NDArray[np.int64], path: str, width: int = CARD
+) -> list[str]:
     """What a finished run came to, for a terminal or a log.
 
     A card of six lines that wrap, then warnings, the folder, and the two commands that come next.
 
     Args:
         folder: of the run.
+        labels: of the test set, (n,).
         path: of the folder, as its reader would type it.
         width: of a line of the card, in letters.
     """
     metrics = folder.metrics() or {}
     statement = Statement.from_dict(folder.statement())
     lines = [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
+    if learned := closing_note(labels, metrics.get("accuracy")):
+        lines.append(f"note: {learned}")
     parts = {"accuracy": _accuracy(metrics), **card(statement)}
     indent = max(map(len, parts)) + 2
     for label, text in parts.items():
@@ -189,6 +198,19 @@ def end_lines(folder: RunFolder, path: str, width: int = CARD) -> list[str]:
         lines.append(f"note: {refused} of clients failed or were refused")
     lines += [f"results: {path}", f"next:    murmur report {path}"]
     return [*lines, f"         murmur statement {path}"]
+
+
+def closing_note(labels: NDArray[np.int64], accuracy: float | None) -> str | None:
+    """What to say of a finished run whose accuracy is no better than chance; else None.
+
+    ``labels``: (n,), of the test set.
+    """
+    if accuracy is None or not is_at_chance(accuracy, labels):
+        return None
+    return (
+        f"this run learned nothing that can be seen: accuracy {accuracy:.3f} on {len(labels):,} "
+        f"test examples, where always naming the most frequent class has {chance(labels):.3f}"
+    )
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> str:

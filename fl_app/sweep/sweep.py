@@ -73,10 +73,6 @@ class SweepFolder:
         """
         return [Job(**job) for job in self._read()["jobs"]]
 
-    def overrides(self) -> list[str]:
-        """The overrides of the last command."""
-        return self._read()["overrides"]
-
     def add(self, jobs: Sequence[Job], overrides: Sequence[str] | None = None) -> None:
         """Note ``jobs`` that are not listed yet, and the command's words if given.
 

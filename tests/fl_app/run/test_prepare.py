@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fl_app.config.composition import compose
-from fl_app.run import prepare
+from fl_app.run import prepare, progress
 from fl_app.run.experiment import Experiment
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
@@ -129,9 +129,9 @@ def test_a_run_at_chance_says_so_and_one_above_does_not():
     labels = run.strategy.setup.test.labels
     guessed = np.bincount(labels).max() / len(labels)
     assert chance(labels) == guessed
-    assert "learned nothing that can be seen" in prepare.closing_note(labels, guessed)
-    assert prepare.closing_note(labels, guessed + 0.05) is None
-    assert prepare.closing_note(labels, None) is None
+    assert "learned nothing that can be seen" in progress.closing_note(labels, guessed)
+    assert progress.closing_note(labels, guessed + 0.05) is None
+    assert progress.closing_note(labels, None) is None
 
 
 REFUSED = """
