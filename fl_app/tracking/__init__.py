@@ -24,7 +24,6 @@ from fl_app.config.overrides import flat_texts
 Row = Mapping[str, Any]
 RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is
 LAST = "wandb-last-round"  # file in the run's folder: the round up to which W&B has the rows
-HEALTH_SECONDS = 1.0  # in which ``metrics.prom`` is replaced once: collectors look more seldom
 MEANINGS = {
     "murmur_run_finished": "1 once the run has ended by itself",
     "murmur_run_round": "The last round that has ended",
@@ -239,9 +238,9 @@ def scalars(row: Row) -> dict[str, float]:
 
 
 class RunHealth:
-    """A run's health on the server: ``metrics.prom`` in its folder, replaced after rounds.
+    """A run's health on the server: ``metrics.prom`` in its folder, replaced after each round.
 
-    At most once in ``HEALTH_SECONDS``, and at the end. There is one in every run. What it says
+    Once more at the end. There is one in every run. What it says
     (``fl_app.prometheus_file``) is in ``rounds.jsonl`` too. Figures of the last round are gauges,
     and names that end in ``_total`` count over all rounds of the run, also those before it was
     interrupted. All carry the label ``run``, the name of the folder. A run that hangs shows by the
@@ -252,7 +251,6 @@ class RunHealth:
         rounds: how many the run was asked for.
         totals: sums over all rows so far; of ``failed`` and ``accused`` the numbers of clients.
         last: the last row; {} before the first.
-        written: when the file was replaced last, by ``time.monotonic``.
     """
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
@@ -268,14 +266,12 @@ class RunHealth:
         for row in rows:
             self._add(row)
         self.last: Row = rows[-1] if rows else {}
-        self.written = -math.inf
 
     def row(self, row: Row) -> None:
-        """A round has ended; the file is replaced if it is due. OSError where it cannot be."""
+        """A round has ended. OSError where the file cannot be replaced."""
         self._add(row)
         self.last = row
-        if time.monotonic() >= self.written + HEALTH_SECONDS:
-            self._write(finished=False)
+        self._write(finished=False)
 
     def end(self, metrics: Row) -> None:
         """The run has ended by itself; the file says so. ``metrics`` are not in it."""
@@ -290,7 +286,7 @@ class RunHealth:
     def _write(self, finished: bool) -> None:
         from fl_app.prometheus_file import NAME, Figures, write  # which no run should wait for
 
-        last, self.written = self.last, time.monotonic()
+        last = self.last
         values = {
             "murmur_run_finished": float(finished),
             "murmur_run_rounds": self.rounds,

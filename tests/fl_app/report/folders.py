@@ -50,7 +50,8 @@ def write_run(
     }
     folder.save_config(OmegaConf.create(config))
     folder.save_overrides([*overrides, f"run_dir={path}"])
-    folder.save_partition(range(clients), np.ones((clients, 3), np.int64), clients, 3 * clients)
+    held = {"shown": list(range(clients)), "counts": [[1, 1, 1]] * clients}
+    folder.save_partition({**held, "clients": clients, "examples": 3 * clients})
     per_round = NonPrivateEvent() if np.isinf(budget) else RandomizedResponseEvent(budget, 10)
     for number in range(done + 1):
         folder.append_row(
