@@ -64,11 +64,6 @@ class DeviceTerms:
             return len(self.classes)
         return self.classes or 0
 
-    @property
-    def class_names(self) -> list[str] | None:
-        """Names of the classes in the order of their labels; None where the run gives none."""
-        return self.classes if isinstance(self.classes, list) else None
-
 
 def pool_digest(images: NDArray[np.float32]) -> str:
     """SHA-256 of a public pool (P, C, H, W), in hexadecimal: shape and pixels as float32.
@@ -244,27 +239,22 @@ class PrivacySettings:
             )
         self.secure_sums()
 
-    @property
-    def secure_mode(self) -> str:
-        """Whether clients mask what they send: "on", "off", or "simulated".
-
-        Simulated: sums are taken without masks, as if the server forgot what it summed. Where
-        nothing is set it is on for the threat that sees sums only, else off.
-        """
-        if self.secure_aggregation is not None:
-            return self.secure_aggregation
-        return "on" if self.threat == "secure_aggregation" else "off"
-
     def secure_sums(self) -> SecureSumSettings:
         """Whether and how contributions are summed securely; ``server.py`` adds the peers file.
+
+        Simulated: sums are taken without masks, as if the server forgot what it summed. Where
+        nothing is set masks are on for the threat that sees sums only, else off.
 
         Raises:
             ValueError: a setting under ``secure_sum`` is unknown or out of range.
         """
         names = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
         _require_known("secure_sum", self.secure_sum, names)
+        mode: str = self.secure_aggregation or "off"
+        if self.secure_aggregation is None and self.threat == "secure_aggregation":
+            mode = "on"
         try:
-            return SecureSumSettings(**{"mode": self.secure_mode, **self.secure_sum})
+            return SecureSumSettings(**{"mode": mode, **self.secure_sum})
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 

@@ -234,7 +234,9 @@ def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
 
 def _classes(terms: DeviceTerms) -> list[str]:
     """The classes in the order of their numbers, whichever of them are on this device."""
-    return terms.class_names or [str(label) for label in range(terms.num_classes)]
+    if isinstance(terms.classes, list):
+        return terms.classes
+    return [str(label) for label in range(terms.num_classes)]
 
 
 def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:
