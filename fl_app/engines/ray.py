@@ -6,6 +6,7 @@ the results are those of `flwr run` bit for bit.
 """
 
 import os
+import sys
 from queue import SimpleQueue
 from threading import Lock
 from typing import Any
@@ -15,6 +16,7 @@ from flwr.app import Array, Context, Error, Message
 from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
+from fl_app.config.errors import ConfigError
 from fl_app.engines import ray_start
 from fl_app.engines.inline import identify, serve
 from fl_app.run.results import RunFolder
@@ -52,12 +54,14 @@ class RayEngine:
         Not where a cluster is named, where workers share a GPU, or where a pool is there already.
 
         Raises:
-            ConfigError: RAY_ADDRESS names nothing that answers, or the Ray of this process will not
-                do (``require_usable``).
+            ConfigError: RAY_ADDRESS names nothing that answers, or somebody else has imported Ray.
         """
         ray_start.require_cluster(os.environ.get("RAY_ADDRESS"))
-        if RayPool._shared is None or RayPool._shared.is_guest:
-            ray_start.require_usable(self.count)
+        if "ray" in sys.modules and not {"RAY_ADDRESS", "RAY_AUTH_MODE"} & os.environ.keys():
+            raise ConfigError(
+                "engine=ray: Ray was imported in this process before Murmur could set a password "
+                "for its workers; use engine=inline, or a process of its own"
+            )
         plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
         if plain and RayPool._shared is None:
             ray_start.Head.shared(self.count)
@@ -83,7 +87,7 @@ class RayEngine:
         try:
             serve(overrides, nodes, self.count, pool.answer)
         finally:
-            deregister_serializer(Array)  # this process may be somebody's who sends his own
+            deregister_serializer(Array)  # in a notebook somebody may send his own
 
 
 class Worker:
@@ -157,7 +161,6 @@ class RayPool:
     Attributes:
         kind: workers, GPUs each, folders of classes.
         actors: Ray's handles, one for each worker.
-        is_guest: whether this process was connected to somebody's Ray before.
     """
 
     _shared: "RayPool | None" = None  # of this process
@@ -180,9 +183,7 @@ class RayPool:
 
     def __init__(self, workers: int, gpus: float, folders: str) -> None:
         self.kind = (workers, gpus, folders)
-        # Not a cluster that happens to run on this machine: only one that was named, or that this
-        # process is connected to already. The latter is not ours to leave.
-        self.is_guest = ray_start.is_connected()
+        # Not a cluster that happens to run on this machine: only one that was named.
         self._ray = ray_start.start_ray(os.environ.get("RAY_ADDRESS"), workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
@@ -213,8 +214,7 @@ class RayPool:
         """End the actors; leave Ray and end its head, if that was begun here."""
         for actor in self.actors:
             self._ray.kill(actor)
-        if not self.is_guest:
-            self._ray.shutdown()
+        self._ray.shutdown()
         if ray_start.Head._shared is not None:
             ray_start.Head._shared.stop()
         RayPool._shared = None

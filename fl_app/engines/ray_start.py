@@ -184,39 +184,10 @@ def _set_environment(own: bool) -> None:
         os.environ.setdefault("RAY_TMPDIR", socket_folder())
 
 
-def is_connected() -> bool:
-    """Whether this process is a driver of some Ray."""
-    ray = sys.modules.get("ray")
-    return ray is not None and ray.is_initialized()
-
-
-def require_usable(workers: int) -> None:
-    """ConfigError where somebody imported Ray, or connected to one, that will not do for us.
-
-    Args:
-        workers: how many actors of one core each there will be; without cores they would wait.
-    """
-    if "ray" not in sys.modules or "RAY_ADDRESS" in os.environ:
-        return
-    if is_connected():
-        cores = sys.modules["ray"].cluster_resources().get("CPU", 0)
-        if cores < workers:
-            raise ConfigError(
-                f"engine.workers={workers}: the Ray that this process is connected to has CPU: "
-                f"{cores:g}; set it to at most that, or disconnect (ray.shutdown())"
-            )
-    elif "RAY_AUTH_MODE" not in os.environ:
-        raise ConfigError(
-            "engine=ray: Ray was imported before Murmur could set a password for its workers; "
-            "connect to a Ray of your own first (ray.init()), or set RAY_AUTH_MODE=token and "
-            "RAY_AUTH_TOKEN before it is imported"
-        )
-
-
 def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> Any:
     """The module ``ray``, connected.
 
-    A process that is connected already, by whoever uses Ray beside us, stays as it is.
+    A process that is connected already stays as it is.
 
     Args:
         address: a cluster's (HOST:PORT, ray://HOST:PORT or auto); None: one of this process.
@@ -226,8 +197,9 @@ def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> An
     Raises:
         ConfigError: there is no cluster at ``address``.
     """
-    if is_connected():
-        return sys.modules["ray"]
+    connected = sys.modules.get("ray")
+    if connected is not None and connected.is_initialized():
+        return connected
     require_cluster(address, key)
     _set_environment(own=address is None)
     place = address

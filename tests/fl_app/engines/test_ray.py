@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
 from safetensors.numpy import load_file
 
+from fl_app.config.errors import ConfigError
 from fl_app.engines import ray as ray_engine
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
@@ -163,36 +165,9 @@ def alive(process):
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-# Somebody who uses Ray beside Murmur: it is imported, then connected, before a run.
-BESIDE = """
-import os, sys
-import ray
-from fl_app.api import run
-from fl_app.config.errors import ConfigError
-
-def refused(*words):
-    try:
-        run([*sys.argv[2:], *words])
-    except ConfigError as error:
-        return str(error)
-
-assert "RAY_AUTH_MODE" in refused("engine=ray", "engine.workers=1")
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-assert "engine.workers=2: " in refused("engine=ray", "engine.workers=2")
-run([*sys.argv[2:], "engine=ray", "engine.workers=1", f"run_dir={sys.argv[1]}"])
-import numpy as np
-from flwr.app import Array
-assert type(ray.get(ray.put(Array(np.zeros(3)))).data) is bytes
-from fl_app.engines.ray import RayPool
-RayPool.end()
-assert ray.is_initialized()
-"""
-
-
-def test_a_ray_that_somebody_uses_already_is_used_and_left_to_him(tmp_path):
-    words = [sys.executable, "-c", BESIDE, str(tmp_path / "ray"), *WORDS]
-    free = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(words, cwd=tmp_path, env=free, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    inline = run_inline(tmp_path / "inline")
-    assert weights(tmp_path / "ray") == weights(inline.path)
+def test_a_ray_that_somebody_has_imported_before_is_refused_in_words(monkeypatch):
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    with pytest.raises(ConfigError, match=r"^engine=ray: Ray was imported"):
+        RayEngine().begin()
