@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fl_app import attack
-from fl_app.attack import Asked, SecureSum, with_sums
-from fl_app.config.composition import compose
+from fl_app.attack import Asked, SecureSum
+from fl_app.config.composition import changed, compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import Effort, findings
@@ -68,7 +68,7 @@ def audited(tmp_path, monkeypatch):
 
 
 def sum_of(words, tmp_path, victim=0):
-    config = with_sums(compose(words))
+    config = changed(compose(words), "privacy.secure_aggregation", "on")
     node = Asked(config, SimulatedHome.of(tmp_path))
     return SecureSum(Experiment(config).strategy, node, node, victim)
 
