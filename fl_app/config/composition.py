@@ -117,7 +117,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     if any(_changes_keys(override) for override in values):
         return finished(_raw_compose(list(overrides)))
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
-    config = copy.deepcopy(_template(conf, choices))
+    config = copy.deepcopy(_base(conf, choices))
     for override in values:
         try:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
@@ -214,7 +214,9 @@ def finished(config: DictConfig) -> DictConfig:
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
         check_run(config)
-        _drop_limits(config)
+        for node in (config, *config.values()):
+            if isinstance(node, DictConfig):
+                node.pop(SERVER_MAY_SET, None)
         decide_threat(config)
         config.dataset.pop(OWN_FEATURES, None)
         OmegaConf.resolve(config)
@@ -321,7 +323,7 @@ def key_names(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
-    """The configuration of these choices in ``conf`` alone; only for looking up keys."""
+    """The configuration of these choices in ``conf`` alone; not to be changed."""
     return _composed(conf, choices)[0]
 
 
@@ -332,21 +334,6 @@ def _composed(conf: Roots, choices: tuple[str, ...]) -> tuple[DictConfig, dict[s
     with open_dict(config):
         chosen = config.pop("hydra").runtime.choices
     return config, {str(group): str(name) for group, name in chosen.items()}
-
-
-@functools.lru_cache(maxsize=64)
-def _template(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
-    """``_base`` to copy from, without what only devices read: a third of it."""
-    config = copy.deepcopy(_base(conf, choices))
-    with open_dict(config):
-        _drop_limits(config)
-    return config
-
-
-def _drop_limits(config: DictConfig) -> None:
-    for node in (config, *config.values()):
-        if isinstance(node, DictConfig):
-            node.pop(SERVER_MAY_SET, None)
 
 
 def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
