@@ -136,18 +136,12 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
             chosen.append(f"{path}={run_config[key]}")
     given = str(run_config.get("overrides", ""))
     try:
-        words = _split(given)
+        words = shlex.split(given)
     except ValueError:
         raise ConfigError(
             f"overrides={given}: ends inside quotes, or with a backslash; close what is open"
         ) from None
     return [*chosen, *words]
-
-
-@functools.lru_cache(maxsize=8)
-def _split(line: str) -> tuple[str, ...]:
-    """Words by a shell's rules; once for a run, whose every message brings the same line."""
-    return tuple(shlex.split(line))
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:
