@@ -140,7 +140,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
         monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
     composition._compose.cache_clear()
     try:
-        ready = prepare([*SMALL, f"run_dir={tmp_path}"])
+        ready = prepare([*SMALL, "engine=inline", f"run_dir={tmp_path}"])
         assert compose(ready.overrides).compute.fused is installed
         monkeypatch.undo()  # a worker on which something else is installed
         composition._compose.cache_clear()

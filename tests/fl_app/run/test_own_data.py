@@ -146,7 +146,7 @@ def test_an_encoder_that_is_installed_goes_before(tmp_path, monkeypatch):
 
 
 def test_a_run_hands_on_which_features_it_has(tmp_path, monkeypatch):
-    words = [*_weather(tmp_path / "x.csv"), f"run_dir={tmp_path / 'run'}"]
+    words = ["engine=inline", *_weather(tmp_path / "x.csv"), f"run_dir={tmp_path / 'run'}"]
     monkeypatch.setattr(composition, "has_encoder", lambda package: False)
     handed_on = prepare(words).overrides
     monkeypatch.setattr(composition, "has_encoder", lambda package: True)
