@@ -36,7 +36,6 @@ from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.own_classes import is_own, own_part
 from murmur.settings import allowed_by, field_hints
 
-# How a component's error for a setting begins: the setting's name, mostly with its value.
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 
@@ -116,11 +115,19 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
         try:
             return factory(*args, *more, **known, **extra, **named)
         except ValueError as error:
-            if _REFUSAL.match(str(error)) is None:
+            if not is_refusal(error):
                 raise  # a bug in the component's own code, which needs its traceback
             raise ConfigError(f"{path}.{error}") from error
 
     return call if partial else call()
+
+
+def is_refusal(error: ValueError) -> bool:
+    """Whether a component means one of its settings, whose name then comes first.
+
+    Mostly with its value. Any other ValueError is a bug of the component's own.
+    """
+    return _REFUSAL.match(str(error)) is not None
 
 
 def _with_settings(factory: Any, known: Mapping[str, Any], path: str) -> dict[str, Any]:

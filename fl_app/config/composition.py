@@ -22,7 +22,6 @@ import copy
 import functools
 import hashlib
 import json
-import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -241,34 +240,6 @@ def load(path: Path) -> DictConfig:
         return finished(config)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
-
-
-def unlike_defaults(overrides: Sequence[str]) -> list[str]:
-    """The words that give a setting a value of another kind than its default has.
-
-    Kinds are number, text, list, mapping, bool, none and not finite. Another kind is no error by
-    itself; it tells a bad value from a component's own bug (``fl_app.run.prepare.validated``).
-    """
-    words = parsed(tuple(suited(overrides)))
-    base = _base(roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
-    odd = []
-    for override in words:
-        if _is_group(override) or override.is_delete():
-            continue
-        default = OmegaConf.select(base, override.key_or_group, default=None)
-        if _kind(override.value()) != _kind(default):
-            odd.append(override.input_line or "")
-    return odd
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "not finite"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "number"
-    if isinstance(value, Mapping):
-        return "mapping"
-    return "list" if OmegaConf.is_list(value) else type(value).__name__
 
 
 def _is_group(override: Override) -> bool:

@@ -105,7 +105,7 @@ class FederationSettings:
     schedule: Literal["random", "rotate", "poisson"] = "random"
     validation: Annotated[int, Field(ge=0)] = 0
     score: Literal["test", "validation"] = "test"
-    pilot: Count | None = None
+    pilot: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
     peers: str | None = None

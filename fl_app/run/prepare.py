@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
-from fl_app.config.composition import compose, decided, key_names, suited, unlike_defaults
+from fl_app.config.composition import compose, decided, key_names, suited
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.population import image_population, population
@@ -139,8 +139,7 @@ def prepare(
 def validated(overrides: Sequence[str]) -> Experiment:
     """The run that ``overrides`` describe, ready to start; ConfigError where they are wrong.
 
-    Components check their own settings. One that trips over a value of another kind than its
-    default's (a list for a number) was given a bad value; any other exception is its own bug.
+    Components check their own settings. Any other exception is a bug of theirs.
     """
     with _in_typed_words(overrides) as config:
         population(config)  # data that do not fit are refused before PyTorch is imported
@@ -157,11 +156,6 @@ def _in_typed_words(overrides: Sequence[str]) -> Iterator[DictConfig]:
         yield config
     except ConfigError as error:
         raise ConfigError(_with_typed_key(str(error), config)) from error
-    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
-        odd = unlike_defaults(overrides)
-        if not odd:
-            raise
-        raise ConfigError(f"{', '.join(odd)}: cannot be used here ({error})") from error
 
 
 def _with_typed_key(message: str, config: DictConfig) -> str:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from clients.base import Client
-from fl_app.config.building import build
+from fl_app.config.building import build, is_refusal, require
 from fl_app.config.errors import ConfigError
 from fl_app.config.own_classes import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
@@ -124,6 +124,7 @@ def _add_canaries(config: DictConfig, client: Client, strategy: CohortStrategy) 
     """Let an audit's canary clients take part; ConfigError where they cannot."""
     if config.federation.devices is not None:
         raise ConfigError("audit=canaries: joins simulations only; set audit=none")
+    require("audit.canaries", config.audit.canaries, int)
     try:
         strategy.canaries = CanaryClients(client, strategy, config.audit.canaries)
     except ValueError as error:
@@ -148,7 +149,12 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
     budget = strategy.setup.budget
     if not budget.is_private or budget.paper:
         return
-    planned = planned_epsilon(strategy)
+    try:
+        planned = planned_epsilon(strategy)
+    except ValueError as error:
+        if is_refusal(error):  # no noise is large enough
+            raise ConfigError(f"strategy={strategy.setup.strategy}: {error}") from error
+        raise
     if planned > budget.epsilon * (1 + _ROUNDING):
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
@@ -185,6 +191,7 @@ def start_of(
             ``names`` or ``rates`` ask for one; names or shares are missing.
     """
     path = config.model.get("start")
+    require("model.start", path, str | None)
     if path in (None, "zero"):
         return None
     try:
@@ -257,7 +264,9 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
     Raises:
         ConfigError: a name is unknown, or its function gives no number or not the same twice.
     """
-    names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
+    names = config.evaluation.get("metrics") or []
+    if OmegaConf.is_list(names):
+        names = OmegaConf.to_container(names)
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
     own = own_part if config.federation.devices is None else _simulated_only

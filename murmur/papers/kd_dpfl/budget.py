@@ -98,7 +98,7 @@ class Spending:
     """
 
     mode: Literal["conservative", "tight"] | None = "conservative"
-    general_epsilon: Amount = None
+    general_epsilon: Annotated[float, Field(ge=1e-9)] | Sequence[float] | None = None
     rule: Literal["equal", "by_size"] = "equal"
     ratio: float = 1.5
     joining: bool = False

@@ -18,18 +18,18 @@ release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noi
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, is_finite, require_positive, require_probability
+from murmur.common import blocks, is_finite
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
+from murmur.settings import Positive, Share, settings
 
 Integers = NDArray[np.int64]
 
@@ -182,7 +182,7 @@ class Unprotected(Protection):
         return _in_its_memory(total, lambda block: block / weight)
 
 
-@dataclass(frozen=True)
+@settings
 class Clipping:
     """How updates are clipped (conf/protection).
 
@@ -197,20 +197,11 @@ class Clipping:
         ValueError: a value is outside its range.
     """
 
-    norm: float
+    norm: Positive
     adaptive: bool = False
-    quantile: float = 0.5
-    learning_rate: float = 0.2
-    bit_noise: float | None = None
-
-    def __post_init__(self) -> None:
-        require_positive("clipping.norm", self.norm)
-        require_probability("clipping.quantile", self.quantile)
-        require_positive("clipping.learning_rate", self.learning_rate)
-        if self.bit_noise is not None and not (0 < self.bit_noise < math.inf):
-            raise ValueError(
-                f"clipping.bit_noise={self.bit_noise}: must be finite and above 0, or null"
-            )
+    quantile: Share = 0.5
+    learning_rate: Positive = 0.2
+    bit_noise: Positive | None = None
 
 
 class Clipped(Protection):
@@ -238,13 +229,17 @@ class Clipped(Protection):
         noise_multiplier: float | None = None,
     ) -> None:
         super().__init__(budget, cohorts)
-        self.clipping = Clipping(**clipping)
+        try:
+            self.clipping = Clipping(**clipping)
+        except ValueError as error:
+            raise ValueError(f"clipping.{error}") from error
         self.clip = float(self.clipping.norm)
         self.extra = int(self.clipping.adaptive)
         self.bit_noise = self.clipping.bit_noise or cohorts.size / 20
-        if noise_multiplier is not None and not 0 < noise_multiplier < math.inf:
+        most = 2**40 / CLIP_STEPS / self.distance  # of steps that are drawn
+        if noise_multiplier is not None and not 0 < noise_multiplier <= most:
             raise ValueError(
-                f"noise_multiplier={noise_multiplier}: must be finite and above 0, or null"
+                f"noise_multiplier={noise_multiplier}: must lie in (0, {most:,.0f}], or be null"
             )
         wanted = noise_multiplier or (self.calibrate() if budget.is_private else 0.0)
         # In whole steps, so that what is charged is exactly what is drawn.
