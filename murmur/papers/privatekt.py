@@ -353,10 +353,6 @@ class OwnLabelCodec(Codec):
             raise forms.MalformedError(f"not the labels of {weight} clients")
         return total
 
-    def limits(self, weight: int) -> tuple[int, int]:
-        """One label at most in a cell."""
-        return 0, weight
-
     @property
     def capacity(self) -> int:
         """Each client counts once."""
