@@ -123,16 +123,6 @@ class StagedBackend(Backend):
         return stages.stored_views(self._flat, self._vector)
 
     @cached_property
-    def _taken(self) -> list[tuple[Tensor, Tensor]]:
-        """What training begins with."""
-        return _pairs(self._flat.views(self._flat.vector), self._parameters)
-
-    @cached_property
-    def _given(self) -> list[tuple[Tensor, Tensor]]:
-        """What training ends with."""
-        return _pairs(self._parameters, self._flat.views(self._flat.vector))
-
-    @cached_property
     def _gradient(self) -> Tensor:
         """Of the same layout; where ``gradient`` leaves it."""
         return torch.zeros_like(self._vector)
@@ -141,9 +131,10 @@ class StagedBackend(Backend):
     def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
         """See ``Backend``; no stage draws from PyTorch's generator, nor needs autograd."""
         with torch.inference_mode():
-            _copy(self._taken)
+            public = self._flat.views(self._flat.vector)
+            _copy(public, self._parameters)
             yield self._vector
-            _copy(self._given)
+            _copy(self._parameters, public)
 
     def room(self, count: int) -> tuple[Tensor, Tensor]:
         """See ``Backend``: (count, H, W, C), as stages have images."""
@@ -153,32 +144,20 @@ class StagedBackend(Backend):
     def arrange(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
         arranged = torch.empty_like(self._flat.vector)
-        _copy(_pairs(self._flat.views(vector), stages.stored_views(self._flat, arranged)))
+        _copy(self._flat.views(vector), stages.stored_views(self._flat, arranged))
         return arranged
 
 
-def _pairs(given: dict[str, Tensor], to: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """What ``_copy`` copies: (to, given) of each parameter.
+def _copy(given: dict[str, Tensor], to: dict[str, Tensor]) -> None:
+    """Copy each view of one layout into its counterpart in the other, by name.
 
     A matrix is transposed fastest into what is contiguous.
-
-    Args:
-        given: by name, in one layout.
-        to: by name, in the other.
     """
-    pairs = []
     for name, part in given.items():
         view = to[name]
         if view.dim() == 2 and not view.is_contiguous():
             view = view.t()
             part = part.t()
-        pairs.append((view, part))
-    return pairs
-
-
-def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Copy each given view into its counterpart."""
-    for view, part in pairs:
         view.copy_(part)
 
 
@@ -258,7 +237,7 @@ class ManualBackend(StagedBackend):
     def rest(self) -> None:
         """See ``Backend``: the backend's own vectors go, and the plans that point into them."""
         self._plan.cache_clear()
-        for name in ("_vector", "_parameters", "_taken", "_given", "_gradient"):
+        for name in ("_vector", "_parameters", "_gradient"):
             self.__dict__.pop(name, None)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
