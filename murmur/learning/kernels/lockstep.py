@@ -55,8 +55,8 @@ class Kind(NamedTuple):
     corrected: bool
 
 
-Alone = Callable[[Images, NDArray[np.int64], Share, Kind], NDArray[np.float32]]
-"""Trains one client, of a kind, by itself: the parameters (d,)."""
+Alone = Callable[..., NDArray[np.float32]]
+"""Trains one client by itself (``Trainer.train_share``): the parameters (d,)."""
 Room = Callable[[int], tuple[Tensor, Tensor]]
 """Memory for a number of images, as rows that end in a 1 and as images (``Backend.room``)."""
 
@@ -179,7 +179,13 @@ class Lockstep:
         shares = [share(client) for client in range(WIDTH)]
         together = self._train(images, labels, shares, kind)
         present = self._flat.vector.clone()
-        alone = [self._alone(images, labels, share(k), kind) for k in range(WIDTH)]
+        how = {
+            "batch_size": kind.batch_size,
+            "steps": kind.steps,
+            "lr": kind.how.lr,
+            "proximal_mu": kind.how.proximal_mu,
+        }
+        alone = [self._alone(images, labels, share(k), **how) for k in range(WIDTH)]
         self._flat.vector.copy_(present)
         return np.array_equal(together, np.stack(alone))
 

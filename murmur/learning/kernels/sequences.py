@@ -25,7 +25,7 @@ from murmur.learning.kernels.fused import FusedBlock, FusedStage
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.process import LARGE
-from murmur.learning.training.backends import Backend
+from murmur.learning.training.backends import Backend, Reading
 from murmur.learning.training.parameters import FlatModel
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
@@ -249,7 +249,7 @@ class ManualBackend(StagedBackend):
         """See ``Backend``; a step on the backend's own vector, without a gradient in between."""
         self._plan(len(x), True).run(x, y, -lr / len(x), retention)
 
-    def reading(self) -> Callable[[int], Callable[[Tensor], Tensor]]:
+    def reading(self) -> Reading:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
         own = stages.stored_views(self._flat, self.arrange(self._flat.vector))
         return partial(self._reader, own)
