@@ -310,10 +310,8 @@ class ManualBackend(StagedBackend):
                 moved = stages.affine(targets, name)
                 return [self._affine_stage(index, size, moved, out)]
             case nn.MaxPool2d():
-                before, convolution, _ = self._layers[index - 1]
-                # A convolution's gradient needs its input, and its output no more.
-                reuse = isinstance(convolution, nn.Conv2d)
-                pooling = stages.max_pool_stage(layer, self._vector, size, reuse)
+                before = self._layers[index - 1][0]
+                pooling = stages.max_pool_stage(layer, self._vector, size)
                 if before not in self._late:
                     return [pooling]
                 after = (batch, *self._layers[index + 1][2])
