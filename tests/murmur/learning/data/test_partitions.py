@@ -210,7 +210,7 @@ def test_kd_dpfls_groups_are_given_in_their_order():
 
 
 def test_groups_may_have_skewed_labels():
-    groups = {name: {"count": 1, "size": size} for name, size in zip("abc", (7, 1, 30))}
+    groups = {f"group {size}": {"count": 1, "size": size} for size in (7, 1, 30)}
     shares = draw(QuantitySkew(groups=groups, alpha=0.1), MNIST_LIKE[:50], 3)
     require_sound(shares, MNIST_LIKE[:50], complete=False)
     assert [len(share) for share in shares] == [7, 1, 30]
