@@ -81,7 +81,7 @@ def test_ridge_is_the_closed_form_and_weights_survive_the_trainer():
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[]), (6, 1, 1), 4
     )
-    parameters = to_parameters(trainer, weights)
+    parameters = to_parameters(weights)
     trainer.load(parameters)
     np.testing.assert_allclose(trainer.logits(x[:, :, None, None]), x @ weights, atol=1e-5)
     np.testing.assert_allclose(weights_of(trainer, parameters), weights, atol=1e-6)
