@@ -5,7 +5,6 @@ import pytest
 
 from murmur.learning.data.datasets import digits
 from murmur.learning.features import scattering
-from murmur.learning.features.components import fit
 from murmur.learning.linear_model import centred, ridge, to_parameters, weights_of
 from murmur.learning.models import mlp
 from murmur.learning.public_labels import LabelSpreading, seeds_of, spread
@@ -18,7 +17,7 @@ SPREADING = LabelSpreading(components=30)
 def pool():
     data = digits()
     features = scattering(components=30)
-    fitted = fit(features, data.train.images[:500])
+    fitted = features.fit(data.train.images[:500])
     images = features.apply(fitted, data.train.images[:500])[:, :, 0, 0]
     return images, data.train.labels[:500]
 
