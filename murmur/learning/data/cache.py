@@ -128,21 +128,17 @@ def publish_folder(folder: Path) -> Iterator[Path]:
             prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True
         ) as temporary:
             yield Path(temporary)
-            _rename_unless_present(Path(temporary), folder)
+            try:
+                os.rename(temporary, folder)
+            except OSError:
+                # A folder cannot be renamed over one that has content: another process was first.
+                if not folder.is_dir():
+                    raise
     except OSError as error:
         raise DataError(
             f"the cache folder {folder.parent} cannot be written ({error.strerror or error}); "
             "name another with dataset.cache or the environment variable MURMUR_CACHE"
         ) from error
-
-
-def _rename_unless_present(temporary: Path, folder: Path) -> None:
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # A folder cannot be renamed over one that has content: another process was first.
-        if not folder.is_dir():
-            raise
 
 
 def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:

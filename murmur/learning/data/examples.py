@@ -129,12 +129,12 @@ class Dataset:
 
 def described(data: Dataset, *more: str) -> Dataset:
     """``data`` with notes on how it was read: classes, owners, and ``more``."""
-    if data.classes is None:
-        names = ""
-    else:
-        names = f" ({', '.join(data.classes[:_SHOWN])}"
-    if names:
-        names += ", …)" if len(data.classes or ()) > _SHOWN else ")"
+    names = ""
+    if data.classes is not None:
+        shown = list(data.classes[:_SHOWN])
+        if len(data.classes) > _SHOWN:
+            shown.append("…")
+        names = f" ({', '.join(shown)})"
     said = [f"{data.num_classes} classes{names}"]
     if data.owners is not None:
         said.append(f"{len(np.unique(data.owners))} owners of training rows")

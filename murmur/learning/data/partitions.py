@@ -626,10 +626,7 @@ def deal(labels: Rows, counts: Rows, rng: Rng) -> Shares:
 
 def deal_sizes(total: int, sizes: Rows, rng: Rng) -> Shares:
     """Sorted indices below ``total``, ``sizes[i]`` for client i, whatever their labels."""
-    holders = np.repeat(np.arange(len(sizes)), sizes)
-    owners = np.full(total, _NOBODY)
-    owners[rng.permutation(total)[: len(holders)]] = holders
-    return Dealt.to(owners, len(sizes))
+    return deal(np.zeros(total, np.int64), sizes[:, None], rng)
 
 
 def count_classes(labels: Rows, num_clients: int, num_classes: int, min_size: int = 1) -> Rows:

@@ -372,10 +372,9 @@ def _reading(
         weight, bias = stages.half_parameters(parameters)
 
     def read(x: Tensor) -> Tensor:
+        x = x.to(weight.dtype)
         if isinstance(layer, nn.Linear):
-            return nn.functional.linear(x, weight, bias)
-        return layer._conv_forward(x, weight, bias)
+            return nn.functional.linear(x, weight, bias).float()
+        return layer._conv_forward(x, weight, bias).float()
 
-    if half:
-        return lambda x: read(x.to(stages.HALF)).float()
     return read

@@ -400,19 +400,12 @@ class ActivationStage(Stage):
 
     def forward(self, x: Tensor) -> Tensor:
         """The activation of every element."""
-        if self.input is None or self.input is x:
-            self._y = self._in_place(x)
-        elif self._is_relu:
-            self._y = torch.clamp_min(x, 0, out=self.input)
-        else:
-            self._y = torch.tanh(x, out=self.input)
-        return self._y
-
-    def _in_place(self, x: Tensor) -> Tensor:
-        """``x``, which holds the output now."""
+        self._y = x
+        if self.input is not None:
+            self._y = self.input
         if self._is_relu:
-            return x.relu_()
-        return x.tanh_()
+            return torch.clamp_min(x, 0, out=self._y)
+        return torch.tanh(x, out=self._y)
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """``dy`` times the derivative, in place."""
