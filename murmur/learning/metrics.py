@@ -35,14 +35,10 @@ class Evaluation:
     Attributes:
         accuracy: share of the examples whose largest logit is the label's, 0 to 1.
         loss: mean cross-entropy in nats.
-        correct: number of those examples.
-        count: number of examples.
     """
 
     accuracy: float
     loss: float
-    correct: int
-    count: int
 
 
 def chance(labels: NDArray[np.int64]) -> float:
@@ -81,8 +77,8 @@ def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> E
     scores = logits.astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(count), labels]
-    correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
-    return Evaluation(correct / count, float(losses.mean()), correct, count)
+    correct = np.count_nonzero(logits.argmax(axis=1) == labels)
+    return Evaluation(correct / count, float(losses.mean()))
 
 
 def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:

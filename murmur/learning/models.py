@@ -468,10 +468,6 @@ class Dropout(nn.Module):
         mask = self.draw(torch.empty(batch, height, width, channels, device=x.device))
         return x * mask.permute(0, 3, 1, 2)
 
-    def extra_repr(self) -> str:
-        """The drop probability, for ``repr``."""
-        return f"p={self.p}"
-
 
 class HalvingPool(nn.MaxPool2d):
     """Maximum over 2×2 windows; without a gradient to come, by comparing neighbours.

@@ -119,7 +119,6 @@ def test_training_learns(model: Any, backend: type) -> None:
     after = subject.evaluate(images, labels)
     assert after.loss < 0.5 * before.loss
     assert after.accuracy > 0.8
-    assert after.count == 90
 
 
 @pytest.mark.parametrize("model", [MLP, TINY_CNN, GROUPNORM])
