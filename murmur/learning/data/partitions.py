@@ -14,7 +14,6 @@ every client an example or say why they cannot.
 """
 
 import inspect
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -294,17 +293,12 @@ class Shards:
             )
         holds = np.zeros((num_clients, num_classes), dtype=bool)
         ties = rng.random((num_clients, len(present)))
-        # After so many clients all classes have as many holders again, and the next such turn is
-        # independent of this one: one client of each turn at a time.
-        turn = len(present) // math.gcd(len(present), self.classes_per_client)
-        num_holders = np.zeros((-(-num_clients // turn), len(present)), dtype=np.int64)
-        for first in range(min(turn, num_clients)):
-            clients = np.arange(first, num_clients, turn)[:, None]
-            before = num_holders[: len(clients)]
+        num_holders = np.zeros(len(present), dtype=np.int64)
+        for client in range(num_clients):
             # The classes with the fewest holders so far, ties at random.
-            chosen = np.lexsort((ties[first::turn], before))[:, : self.classes_per_client]
-            before[np.arange(len(clients))[:, None], chosen] += 1
-            holds[clients, present[chosen]] = True
+            chosen = np.lexsort((ties[client], num_holders))[: self.classes_per_client]
+            num_holders[chosen] += 1
+            holds[client, present[chosen]] = True
         counts = np.zeros((num_clients, num_classes), dtype=np.int64)
         for category in present:
             holders = np.flatnonzero(holds[:, category])
