@@ -78,7 +78,7 @@ def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> E
     scores -= scores.max(axis=1, keepdims=True)
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(count), labels]
     correct = np.count_nonzero(logits.argmax(axis=1) == labels)
-    return Evaluation(correct / count, float(losses.mean()))
+    return Evaluation(float(correct / count), float(losses.mean()))
 
 
 def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:
