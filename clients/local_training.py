@@ -88,15 +88,7 @@ class LocalTraining:
         if share is None:
             share = self.client.share(task, data)
         if model is None:
-            self.trainer.load(share.start)
-            model = self.trainer.train(
-                data.images,
-                data.labels,
-                indices=share.indices,
-                rng=share.rng,
-                correction=share.correction,
-                **self.how,
-            )
+            model = self.trainer.train_share(data.images, data.labels, share, **self.how)
         if not is_finite(model):
             return share.start.copy()
         return model

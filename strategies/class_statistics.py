@@ -89,7 +89,7 @@ class ClassStatistics(CohortStrategy):
         """
         seen = self.release.read(total)
         if self.in_pool:
-            return to_parameters(self.trainer, self._refined(unit(self._places) @ seen))
+            return to_parameters(self._refined(unit(self._places) @ seen))
         released = len(seen)
         found = np.pad(seen, ((0, self.features - released), (0, 0)))
         if self.spreading is not None:
@@ -101,7 +101,7 @@ class ClassStatistics(CohortStrategy):
                 self.release.sigma(weight),
                 weight,
             )
-        return to_parameters(self.trainer, found)
+        return to_parameters(found)
 
     def _refined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The weights (features, C) to which labels lead that spread from ``scores`` (P, C)."""

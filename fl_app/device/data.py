@@ -23,11 +23,11 @@ from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
-from murmur.learning.features.components import Components, Features, Known, Ready, with_components
+from murmur.learning.features.components import Components, Features, Fitted, with_components
 
 
 def device_population(
-    owner: OwnerSettings, terms: DeviceTerms, features: Features | Ready | None = None
+    owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
 ) -> Population:
     """All that a device knows before it opens a client's data.
 
@@ -62,19 +62,17 @@ def device_population(
 
 
 def _featured(
-    people: Population, features: Features | Ready, owner: OwnerSettings, terms: DeviceTerms
+    people: Population, features: Features, owner: OwnerSettings, terms: DeviceTerms
 ) -> Population:
     """``people`` with features for images, by the components in the copy of the public pool.
 
     Where that copy holds none they are fitted here, which gives the same where the processor does.
     """
-    fitted: Any = None
-    if not features.needs_pool:
-        fitted = features.fit(people.public)
-    elif owner.public is None:
-        raise DeviceError("features need what they were fitted with; name a copy (public=FILE)")
-    else:
-        fitted = features.read(read_npz(Path(owner.public).expanduser()))
+    fitted: Fitted | None = features.known
+    if fitted is None:
+        if owner.public is None:
+            raise DeviceError("features need what they were fitted with; name a copy (public=FILE)")
+        fitted = Components.of(read_npz(Path(owner.public).expanduser()))
     if fitted is None:
         fitted = features.fit(people.public)
     if fitted.digest != terms.features:
@@ -102,8 +100,8 @@ class OwnData:
     owner: OwnerSettings
     terms: DeviceTerms
     cache: Path
-    features: Features | Ready | None = None
-    fitted: Components | Known | None = None
+    features: Features | None = None
+    fitted: Fitted | None = None
     _opened: dict[int, LocalData] = field(default_factory=dict)
 
     def of(self, client: int) -> LocalData:
@@ -142,8 +140,7 @@ class OwnData:
         """``images``, or the run's features of them."""
         if self.features is None or self.fitted is None:
             return images
-        fitted: Any = self.fitted
-        return self.features.apply(fitted, images)
+        return self.features.apply(self.fitted, images)
 
     def _require_size(self, client: int, found: int) -> None:
         """DataError for no data, and for another number of them than was published."""

@@ -24,7 +24,7 @@ from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Shares, label_counts
-from murmur.learning.features.components import Components, Features, Known, Ready, featured
+from murmur.learning.features.components import Features, Fitted, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
 """Keys of conf/features that a server reads and devices do not."""
@@ -57,7 +57,7 @@ class Population:
     sizes: tuple[int, ...] | None
     public_rows: NDArray[np.int64]
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    fitted: Components | Known | None = None
+    fitted: Fitted | None = None
     shared: bool = False
 
     def client_sizes(self) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ def _population(description: str, images: str) -> Population:
     return replace(people, dataset=replace(dataset, test=test, test_owners=owners))
 
 
-def _texts_are(node: DictConfig, fitted: Known | Components) -> str:
+def _texts_are(node: DictConfig, fitted: Fitted) -> str:
     """What stands for texts in a run, in one sentence."""
     licence = getattr(fitted, "licence", "")
     if licence:  # it binds whoever uses the model
@@ -179,7 +179,7 @@ def _texts_are(node: DictConfig, fitted: Known | Components) -> str:
     )
 
 
-def build_features(node: DictConfig) -> Features | Ready | None:
+def build_features(node: DictConfig) -> Features | None:
     """The map of ``conf/features``; None for ``features=none``.
 
     Server and devices build the same; what only the server reads there (``SERVERS_FEATURES``) is

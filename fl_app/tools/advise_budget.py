@@ -184,7 +184,7 @@ def _alike(scheme: Scheme, spent: Mapping[int, float]) -> Iterable[tuple[int, fl
 
 
 def _partition_sizes(config: DictConfig) -> list[int] | None:
-    """Sizes that the partition itself names, by ``sizes`` or ``groups``.
+    """Sizes that the partition itself names, by ``groups``.
 
     Returns:
         None where they follow from the data.
@@ -192,8 +192,6 @@ def _partition_sizes(config: DictConfig) -> list[int] | None:
     partition = OmegaConf.to_container(config.partition, resolve=True)
     if not isinstance(partition, dict):
         return None
-    if partition.get("sizes"):
-        return [int(size) for size in partition["sizes"]]
     groups = partition.get("groups") or {}
     return [int(g["size"]) for g in groups.values() for _ in range(int(g["count"]))] or None
 

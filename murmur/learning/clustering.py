@@ -13,7 +13,6 @@ KL(P ‖ Q). Its own backend adds the reconstruction.
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from murmur.learning.models import Flatten
+from murmur.learning.models import Flatten, dense
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
@@ -73,8 +72,8 @@ class ClusteringAutoencoder(nn.Module):
 
     def __init__(self, features: int, clusters: int, hidden: Sequence[int], latent: int) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(Flatten(), *_dense([features, *hidden, latent]))
-        self.decoder = nn.Sequential(*_dense([latent, *reversed(hidden), features]))
+        self.encoder = nn.Sequential(Flatten(), *dense(features, hidden, latent))
+        self.decoder = nn.Sequential(*dense(latent, [*reversed(hidden)], features))
         self.centroids = nn.Parameter(torch.zeros(clusters, latent))
         self.clustering_weight = 0.0
 
@@ -206,11 +205,3 @@ def clustering_accuracy(found: NDArray[np.int64], labels: NDArray[np.int64]) -> 
     np.add.at(together, (found, labels), 1)
     rows, columns = linear_sum_assignment(together, maximize=True)
     return float(together[rows, columns].sum() / len(labels))
-
-
-def _dense(widths: Sequence[int]) -> list[nn.Module]:
-    """Linear layers of these widths, with a ReLU between two of them."""
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths[:-1]):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return [*layers, nn.Linear(widths[-2], widths[-1])]

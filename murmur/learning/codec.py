@@ -12,6 +12,7 @@ already summed array is possible at all. ``array_from_bytes`` parses arrays from
 
 import math
 import re
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
@@ -135,9 +136,25 @@ class Codec(Protocol):
         Raises:
             MalformedError: it cannot.
         """
+        require_array(total, np.int64, self.shape)
+        self._require_within(total, weight)
+        return total
 
     def limits(self, weight: int) -> tuple[int, int]:
-        """The least and the greatest integer that a sum of total ``weight`` can hold."""
+        """The least and the greatest integer that a sum of total ``weight`` can hold.
+
+        Here those of counts, from nobody to everybody.
+        """
+        return 0, weight
+
+    def _require_within(self, values: NDArray, weight: int) -> None:
+        """MalformedError unless all ``values`` lie within the limits of ``weight``."""
+        least, greatest = self.limits(weight)
+        if not is_within(values, least, greatest):
+            raise MalformedError(
+                f"an integer lies outside {least}..{greatest}, all that a weight of {weight} "
+                "can sum to"
+            )
 
     @property
     def capacity(self) -> int:
@@ -188,10 +205,6 @@ class LabelCodec(Codec):
             raise MalformedError(f"a histogram row does not sum to the weight {weight}")
         return total
 
-    def limits(self, weight: int) -> tuple[int, int]:
-        """Counts from nobody to everybody."""
-        return 0, weight
-
     @property
     def capacity(self) -> int:
         """A histogram cell holds at most the total weight; a row is summed when checked."""
@@ -231,17 +244,6 @@ class BitCodec(Codec):
         self.check(packed)
         total += np.unpackbits(packed, count=self.size).astype(np.int64) * weight
 
-    def check_total(self, total: NDArray, weight: int) -> Integers:
-        """Every count lies between 0 and the total weight."""
-        require_array(total, np.int64, self.shape)
-        if total.size and (total.min() < 0 or total.max() > weight):
-            raise MalformedError(f"a bit count lies outside 0..{weight}")
-        return total
-
-    def limits(self, weight: int) -> tuple[int, int]:
-        """Counts from nobody to everybody."""
-        return 0, weight
-
     @property
     def capacity(self) -> int:
         """A count of ones is at most the total weight."""
@@ -249,21 +251,14 @@ class BitCodec(Codec):
 
 
 @dataclass(frozen=True)
-class WeightCodec(Codec):
-    """Real numbers: float32 on the wire, fixed point when summed.
-
-    A value is bounded, so that the sum of total weight W stays below 2^63 as long as W · bound <
-    2^(63 − fraction_bits).
+class VectorCodec(Codec):
+    """Vectors whose entries become integers each by itself, in blocks; four bytes on the wire.
 
     Attributes:
-        size: d.
-        fraction_bits: of the fixed point.
-        bound: the largest absolute value of an entry.
+        size: number of entries d.
     """
 
     size: int
-    fraction_bits: int = 30
-    bound: float = 2.0**12
 
     @property
     def shape(self) -> tuple[int]:
@@ -272,8 +267,40 @@ class WeightCodec(Codec):
 
     @property
     def packed_bytes(self) -> int:
-        """Four for each real."""
+        """Four for each entry."""
         return 4 * self.size
+
+    @abstractmethod
+    def steps(self, values: NDArray, weight: int) -> Integers:
+        """What packed ``values``, some of the entries, add to a sum."""
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """Block by block, so that no copy of all is made."""
+        self.check(packed)
+        for block in blocks(packed.size):
+            total[block] += self.steps(packed[block], weight)
+
+    def summand(self, packed: NDArray, weight: int) -> "Summand":
+        """As it is read."""
+        self.check(packed)
+        return Summand(self, packed, weight)
+
+
+@dataclass(frozen=True)
+class WeightCodec(VectorCodec):
+    """Real numbers: float32 on the wire, fixed point when summed.
+
+    A value is bounded, so that the sum of total weight W stays below 2^63 as long as W · bound <
+    2^(63 − fraction_bits).
+
+    Attributes:
+        size: see ``VectorCodec``.
+        fraction_bits: of the fixed point.
+        bound: the largest absolute value of an entry.
+    """
+
+    fraction_bits: int = 30
+    bound: float = 2.0**12
 
     def pack(self, release: NDArray) -> NDArray[np.float32]:
         """Reals (size,) as float32: those beyond the bound at the bound, NaN as 0.
@@ -297,31 +324,13 @@ class WeightCodec(Codec):
                 raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
 
-    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
-        """round(value · 2^fraction_bits) · weight, in blocks."""
-        self.check(packed)
-        for block in blocks(packed.size):
-            total[block] += self.steps(packed[block], weight)
-
     def steps(self, values: NDArray, weight: int) -> Integers:
-        """The same of some of the entries."""
+        """round(value · 2^fraction_bits) · weight."""
         # A product with a power of two is exact, and several times faster than ldexp.
         scaled = np.multiply(values, 2.0**self.fraction_bits, dtype=np.float64)
         steps = np.rint(scaled, out=scaled).astype(np.int64)
         steps *= weight
         return steps
-
-    def summand(self, packed: NDArray, weight: int) -> "Summand":
-        """As it is read."""
-        self.check(packed)
-        return Summand(self, packed, weight)
-
-    def check_total(self, total: NDArray, weight: int) -> Integers:
-        """Every sum lies within weight · bound."""
-        require_array(total, np.int64, self.shape)
-        if not is_within(total, *self.limits(weight)):
-            raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
-        return total
 
     def limits(self, weight: int) -> tuple[int, int]:
         """± weight · bound."""
@@ -466,11 +475,11 @@ LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class GridCodec(Codec):
+class GridCodec(VectorCodec):
     """``size`` integers in steps of ``grid``: int32 on the wire, 64 bits when summed.
 
     Attributes:
-        size: number of entries d.
+        size: see ``VectorCodec``.
         grid: what one step stands for.
         bound: the largest absolute value of an entry, at most 2³¹ − 1.
         spread: how much of the bound is there for independent noise around 0, many standard
@@ -478,7 +487,6 @@ class GridCodec(Codec):
             weight 1.
     """
 
-    size: int
     grid: float = 1.0
     bound: int = LARGEST
     spread: int = 0
@@ -488,16 +496,6 @@ class GridCodec(Codec):
             raise ValueError(f"bound={self.bound}: must lie in 1..{LARGEST}")
         if not 0 <= self.spread <= self.bound:
             raise ValueError(f"spread={self.spread}: must lie in 0..{self.bound}, the bound")
-
-    @property
-    def shape(self) -> tuple[int]:
-        """(size,)."""
-        return (self.size,)
-
-    @property
-    def packed_bytes(self) -> int:
-        """Four for each integer."""
-        return 4 * self.size
 
     def pack(self, release: NDArray) -> NDArray[np.int32]:
         """Integers (size,) as int32; what is beyond the bound is cut to it."""
@@ -509,30 +507,13 @@ class GridCodec(Codec):
     def check(self, packed: NDArray) -> None:
         """All integers are within the bound."""
         require_array(packed, np.int32, self.shape)
-        self._within(packed, 1)
-
-    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
-        """The integers, times ``weight``, in blocks."""
-        self.check(packed)
-        for block in blocks(packed.size):
-            total[block] += self.steps(packed[block], weight)
+        self._require_within(packed, 1)
 
     def steps(self, values: NDArray, weight: int) -> Integers:
-        """The same of some of the entries."""
+        """The integers, times ``weight``."""
         steps = values.astype(np.int64)
         steps *= weight
         return steps
-
-    def summand(self, packed: NDArray, weight: int) -> "Summand":
-        """As it is read."""
-        self.check(packed)
-        return Summand(self, packed, weight)
-
-    def check_total(self, total: NDArray, weight: int) -> Integers:
-        """Every sum lies within weight · bound."""
-        require_array(total, np.int64, self.shape)
-        self._within(total, weight)
-        return total
 
     def limits(self, weight: int) -> tuple[int, int]:
         """± weight · bound, of which noise grows by the root of the weight."""
@@ -551,14 +532,6 @@ class GridCodec(Codec):
         """What ``total`` stands for, divided by ``weight``."""
         return total * (self.grid / weight)
 
-    def _within(self, values: NDArray, weight: int) -> None:
-        """MalformedError unless a sum of ``weight`` can be ``values``."""
-        least, greatest = self.limits(weight)
-        if not is_within(values, least, greatest):
-            raise MalformedError(
-                f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
-            )
-
 
 @dataclass(frozen=True)
 class Summand:
@@ -572,7 +545,7 @@ class Summand:
         weight: of its client.
     """
 
-    codec: WeightCodec | GridCodec
+    codec: VectorCodec
     packed: NDArray
     weight: int
 
@@ -609,17 +582,18 @@ class Rows:
         codec: of each row.
         weight: of all clients together.
         clients: whose they are, in their order.
+        packed: the rows as they travel.
     """
 
     codec: Codec
     weight: int = 0
     clients: list[int] = field(default_factory=list)
-    _packed: list[NDArray] = field(default_factory=list)
+    packed: list[NDArray] = field(default_factory=list)
 
     def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
         """Take one client's packed release; MalformedError if no honest client sends it."""
         self.codec.check(packed)
-        self._packed.append(packed)
+        self.packed.append(packed)
         self.weight += weight
         self.clients.append(client)
 
@@ -638,18 +612,14 @@ class Rows:
             raise MalformedError(f"{list(packed.shape)} for {len(clients)} clients: a row for each")
         for row in packed:
             self.codec.check(row)
-        self._packed.extend(packed)
+        self.packed.extend(packed)
         self.weight += weight
         self.clients.extend(clients)
-
-    def packed(self) -> list[NDArray]:
-        """The rows as they travel."""
-        return self._packed
 
     @property
     def total(self) -> Integers:
         """Integers (clients, ...), in the order of their clients' ids, ascending."""
         stacked = np.zeros((len(self.clients), *self.codec.shape), np.int64)
         for row, place in zip(stacked, np.argsort(self.clients), strict=True):
-            row[...] = self.codec.expand(self._packed[place], 1)
+            row[...] = self.codec.expand(self.packed[place], 1)
         return stacked

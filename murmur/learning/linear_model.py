@@ -6,7 +6,6 @@ One thread of linear algebra throughout: results do not depend on the number of 
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from murmur.learning.process import one_thread
@@ -46,26 +45,15 @@ def require_linear(trainer: Trainer, user: str) -> None:
         raise ValueError(f"{user}: fits a linear model in closed form; set model=linear")
 
 
-def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The parameters of a linear layer without a bias.
-
-    Args:
-        trainer: whose model is one linear layer.
-        weights: (d, C).
-    """
-    matrix = torch.from_numpy(weights.T.astype(np.float32))
-    named = {}
-    for name, part in trainer.flat.state_dict().items():
-        named[name] = torch.zeros_like(part)
-        if part.ndim == 2:
-            named[name] = matrix
-    return trainer.flat.flatten(named)
+def to_parameters(weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The parameters of a linear layer of ``weights`` (d, C), without a bias."""
+    return np.append(weights.T, np.zeros(weights.shape[1])).astype(np.float32)
 
 
 def weights_of(trainer: Trainer, parameters: NDArray[np.float32]) -> NDArray[np.float64]:
     """The weights (d, C) of the linear layer's ``parameters``, without its bias."""
-    parts = trainer.flat.state_dict(parameters).values()
-    return next(part for part in parts if part.ndim == 2).numpy().T.astype(np.float64)
+    matrix = parameters[: -trainer.num_classes].reshape(trainer.num_classes, -1)
+    return matrix.T.astype(np.float64)
 
 
 def unit(features: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -35,14 +35,10 @@ class Evaluation:
     Attributes:
         accuracy: share of the examples whose largest logit is the label's, 0 to 1.
         loss: mean cross-entropy in nats.
-        correct: number of those examples.
-        count: number of examples.
     """
 
     accuracy: float
     loss: float
-    correct: int
-    count: int
 
 
 def chance(labels: NDArray[np.int64]) -> float:
@@ -81,8 +77,8 @@ def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> E
     scores = logits.astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(count), labels]
-    correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
-    return Evaluation(correct / count, float(losses.mean()), correct, count)
+    correct = np.count_nonzero(logits.argmax(axis=1) == labels)
+    return Evaluation(float(correct / count), float(losses.mean()))
 
 
 def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:
@@ -147,9 +143,18 @@ def metrics(
                 found[name] = _own(path, own(path), dict(settings or {}))
             else:
                 found[name] = _metric(path, dict(settings or {}), num_classes)
-            _try(path, found[name], num_classes)
-            if labels is not None:
-                _try_labels(path, found[name], labels, num_classes)
+            fault = _fault(found[name], np.arange(4 * num_classes) % num_classes, num_classes)
+            if fault:
+                raise ValueError(f"metrics={path}: {fault}")
+            if labels is None:
+                continue
+            if fault := _fault(found[name], labels, num_classes):
+                present = np.unique(labels)
+                raise ValueError(
+                    f"metrics={path}: cannot be taken on this test set ({fault}), which has "
+                    f"examples of {len(present)} of {num_classes} classes, the first of them "
+                    f"{present[0]}; leave it out, or choose a test set with all classes"
+                )
     return found
 
 
@@ -311,50 +316,24 @@ def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classe
 
 def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Softmax of logits (N, C), in float64."""
-    scores = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return scores / scores.sum(axis=1, keepdims=True)
+    from scipy.special import softmax
+
+    return softmax(logits.astype(np.float64), axis=1)
 
 
-def _try(name: str, metric: Metric, classes: int) -> None:
-    labels = np.arange(4 * classes) % classes
+def _fault(metric: Metric, labels: NDArray[np.int64], classes: int) -> str:
+    """What is wrong with ``metric`` for ``labels`` (N,) and made-up predictions, if anything."""
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
         value = metric(logits, labels)
         again = metric(logits, labels)
     except Exception as error:  # whatever a function of a library raises
-        raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
+        return f"cannot be used here ({error})"
     if not math.isfinite(value):
-        raise ValueError(f"metrics={name}: gives {value} for made-up predictions")
+        return f"gives {value} for made-up predictions"
     if value != again:
-        raise ValueError(f"metrics={name}: gives {value}, and {again} for the same predictions")
-
-
-def _try_labels(name: str, metric: Metric, labels: NDArray[np.int64], classes: int) -> None:
-    """Refuse a score that cannot be taken on this test set.
-
-    Args:
-        name: for errors.
-        metric: the score.
-        labels: (N,), of the test set; predictions are made up.
-        classes: how many there are.
-
-    Raises:
-        ValueError: says what it gives, and which classes the test set has.
-    """
-    logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
-    try:
-        value = metric(logits, labels)
-        reason = f"gives {value}"
-    except Exception as error:  # whatever a function of a library raises
-        value = math.nan
-        reason = str(error)
-    if not math.isfinite(value):
-        present = np.unique(labels)
-        raise ValueError(
-            f"metrics={name}: cannot be taken on this test set ({reason}), which has examples of "
-            f"{len(present)} of {classes} classes, the first of them {present[0]}; leave it out, "
-            "or choose a test set with all classes"
-        )
+        return f"gives {value}, and {again} for the same predictions"
+    return ""
 
 
 def clustering_score(metric: str, vectors: NDArray[np.float64], labels: NDArray[np.int64]) -> float:

@@ -14,6 +14,7 @@ copies nothing, quick pooling) and ``initialise``, how layers of either kind are
 generator, never by PyTorch's global one.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -64,7 +65,7 @@ def mlp(
     """
     if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
         raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
-    layers = _dense(math.prod(input_shape), hidden, num_classes, dropout)
+    layers = dense(math.prod(input_shape), hidden, num_classes, dropout)
     return Network([Flatten(), *layers], init)
 
 
@@ -130,7 +131,7 @@ def cnn_small(
     if downsample == "stride":
         stride = 2
     layers, features = _two_blocks("cnn_small", input_shape, channels, 5, 0, nn.ReLU, stride)
-    return Network([*layers, *_dense(features, hidden, num_classes, dropout)], init)
+    return Network([*layers, *dense(features, hidden, num_classes, dropout)], init)
 
 
 def cnn_16(
@@ -151,7 +152,7 @@ def cnn_16(
         init: of ``SCHEMES``; see ``initialise``.
     """
     layers, features = _two_blocks("cnn_16", input_shape, channels, 3, 1, nn.ReLU)
-    return Network([*layers, *_dense(features, hidden, num_classes)], init)
+    return Network([*layers, *dense(features, hidden, num_classes)], init)
 
 
 def cnn_tanh(
@@ -168,7 +169,7 @@ def cnn_tanh(
     AAAI 2021.
     """
     layers, features = _two_blocks("cnn_tanh", input_shape, channels, 5, 0, nn.Tanh)
-    return Network([*layers, *_dense(features, hidden, num_classes, activation=nn.Tanh)], init)
+    return Network([*layers, *dense(features, hidden, num_classes, activation=nn.Tanh)], init)
 
 
 def cnn_privatekt(
@@ -184,14 +185,14 @@ def cnn_privatekt(
     Two 5×5 convolutions with 32 and 128 channels, pooled by 2, then three dense layers of 512;
     dropout after each. ``conv_activation`` adds the ReLU that the authors' code leaves out.
     """
-    size = _feature_map("cnn_privatekt", input_shape, [(5, 0), (5, 0)])
     layers: list[nn.Module] = []
     for before, after in pairwise((input_shape[0], 32, 128)):
         layers += [nn.Conv2d(before, after, 5), HalvingPool()]
         if conv_activation:
             layers.append(nn.ReLU())
         layers += _dropout(dropout)
-    layers += [Flatten(), *_dense(128 * size[0] * size[1], (512, 512, 512), num_classes, dropout)]
+    features = _features("cnn_privatekt", input_shape, layers)
+    layers += [Flatten(), *dense(features, (512, 512, 512), num_classes, dropout)]
     return Network(layers, init)
 
 
@@ -219,14 +220,14 @@ def cnn_groupnorm(
     """
     if len(channels) != 4 or any(width < 1 or width % groups for width in channels):
         raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
-    size = _feature_map("cnn_groupnorm", input_shape, [(3, 1), (3, 1)])
     layers: list[nn.Module] = []
     for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(groups, after)]
         if index % 2:
             layers.append(HalvingPool())
         layers += [nn.ReLU()]
-    layers += [Flatten(), *_dense(channels[3] * size[0] * size[1], hidden, num_classes)]
+    features = _features("cnn_groupnorm", input_shape, layers)
+    layers += [Flatten(), *dense(features, hidden, num_classes)]
     return Network(layers, init)
 
 
@@ -258,17 +259,16 @@ def _two_blocks(
     """
     if len(channels) != 2 or min(channels) < 1:
         raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
-    height, width = _feature_map(model, input_shape, [(kernel, padding)] * 2, stride)
     layers: list[nn.Module] = []
     for before, after in pairwise((input_shape[0], *channels)):
         layers += [nn.Conv2d(before, after, kernel, stride, padding)]
         if stride == 1:
             layers.append(HalvingPool())
         layers += [activation()]
-    return [*layers, Flatten()], channels[1] * height * width
+    return [*layers, Flatten()], _features(model, input_shape, layers)
 
 
-def _dense(
+def dense(
     features: int,
     hidden: Sequence[int],
     num_classes: int,
@@ -290,30 +290,22 @@ def _dropout(p: float) -> list[nn.Module]:
     return []
 
 
-def _feature_map(
-    model: str, input_shape: InputShape, blocks: Sequence[tuple[int, int]], stride: int = 1
-) -> tuple[int, int]:
-    """Height and width after blocks of convolutions.
+def _features(model: str, input_shape: InputShape, layers: Sequence[nn.Module]) -> int:
+    """How many numbers ``layers`` make of an image; ValueError where nothing is left of it.
 
-    Args:
-        model: its name, for errors.
-        input_shape: (C, H, W).
-        blocks: (kernel, padding), each strided by 2 or else pooled by 2.
-        stride: 2, or 1: pooled.
-
-    Raises:
-        ValueError: nothing is left of the images.
+    ``model``: its name, for the error.
     """
-    height, width = input_shape[1:]
-    for kernel, padding in blocks:
-        # A stride of 2 rounds the number of places up, pooling after a stride of 1 down.
-        height, width = ((size + 2 * padding - kernel + stride) // 2 for size in (height, width))
-        if min(height, width) < 1:
-            raise ValueError(
-                f"input_shape={tuple(input_shape)}: too small for model {model}, whose layers "
-                "shrink it to nothing; use larger images or model=mlp"
-            )
-    return height, width
+    network = nn.Sequential(*layers).eval()
+    found = 0
+    with torch.no_grad(), contextlib.suppress(RuntimeError):  # of kernels larger than the image
+        found = network(torch.zeros(1, *input_shape)).numel()
+    network.train()
+    if not found:
+        raise ValueError(
+            f"input_shape={tuple(input_shape)}: too small for model {model}, whose layers "
+            "shrink it to nothing; use larger images or model=mlp"
+        )
+    return found
 
 
 class TextModel(nn.Module):
@@ -475,10 +467,6 @@ class Dropout(nn.Module):
         batch, channels, height, width = x.shape
         mask = self.draw(torch.empty(batch, height, width, channels, device=x.device))
         return x * mask.permute(0, 3, 1, 2)
-
-    def extra_repr(self) -> str:
-        """The drop probability, for ``repr``."""
-        return f"p={self.p}"
 
 
 class HalvingPool(nn.MaxPool2d):

@@ -353,10 +353,6 @@ class OwnLabelCodec(Codec):
             raise forms.MalformedError(f"not the labels of {weight} clients")
         return total
 
-    def limits(self, weight: int) -> tuple[int, int]:
-        """One label at most in a cell."""
-        return 0, weight
-
     @property
     def capacity(self) -> int:
         """Each client counts once."""
@@ -408,9 +404,7 @@ class Labeller:
         """
         weights = weights_of(self.trainer, start)
         wanted = centred(labels, self.trainer.num_classes) - rows @ weights
-        return to_parameters(
-            self.trainer, weights + ridge(rows, wanted, self.penalty, self.components)
-        )
+        return to_parameters(weights + ridge(rows, wanted, self.penalty, self.components))
 
     def labels(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Labels (K,) of ``images`` under the trainer's present model; not private yet."""
@@ -620,7 +614,7 @@ class Student:
             indices = np.concatenate([indices for indices, _ in self.buffer])
             values = np.concatenate([values for _, values in self.buffer])
             if self.learning.learner == "ridge":
-                self.trainer.load(to_parameters(self.trainer, self._fit(indices, values)))
+                self.trainer.load(to_parameters(self._fit(indices, values)))
             else:
                 rng = self._rng("fine-tuning", number)
                 self._distil(self.learning.finetuning, indices, self._targets(values), rng)

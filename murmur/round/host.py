@@ -795,7 +795,7 @@ class SideBySide:
         """``rows``: (clients, ...), each as its codec packs it."""
         if self._rows is None:
             return {}
-        return {"rows": self._rows.packed()}
+        return {"rows": self._rows.packed}
 
 
 class UnchargedSum(PlainSum):

@@ -21,7 +21,6 @@ from fl_app.config.composition import compose
 from murmur.learning.data.examples import Dataset
 from murmur.learning.data.partitions import Dirichlet
 from murmur.learning.features import scattering
-from murmur.learning.features.components import fit
 from murmur.learning.public_labels import LabelSpreading
 from murmur.papers.class_statistics import moments, posterior
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
@@ -55,7 +54,7 @@ def accuracy(pool: NDArray[np.float32], epsilon: float, seed: int) -> float:
     order = np.random.default_rng(seed).permutation(len(train))[POOL:]
     own, test = np.split(order[: CLIENTS * EXAMPLES + TEST], [CLIENTS * EXAMPLES])
     features = scattering(components=200)
-    fitted = fit(features, pool)
+    fitted = features.fit(pool)
     public, private, unseen = (
         features.apply(fitted, images).reshape(len(images), -1)
         for images in (pool, train.images[own], train.images[test])

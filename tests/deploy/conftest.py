@@ -14,7 +14,7 @@ MNIST = [
     "dataset=mnist",
     "partition=quantity_skew",
     "partition.exponent=null",
-    "partition.sizes=[300,300,300]",
+    "partition.groups={sites: {count: 3, size: 300}}",
 ]
 SIZES = [300] * 3 if os.environ.get("MURMUR_DATA") else [346, 346, 345]
 WORDS = [

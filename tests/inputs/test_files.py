@@ -260,7 +260,7 @@ def test_the_columns_of_a_test_split_are_found_by_name(tmp_path):
 
 def test_ids_that_a_reader_has_guessed_are_refused(tmp_path, monkeypatch):
     rows = datasets.Dataset.from_dict({"a": [1, 2], "who": [7, 7], "label": [0, 1]})
-    monkeypatch.setattr(tables, "_hub", lambda path, name: {"train": tables._Split(rows, True)})
+    monkeypatch.setattr(tables, "_hub", lambda path, name: ({"train": rows}, True))
     asked = {"path": "somebody/table", "test": None, "test_fraction": 0}
     with pytest.raises(DataError, match=r"changes owners' ids .*use dataset=table"):
         huggingface(**asked, client="who")

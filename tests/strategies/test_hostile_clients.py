@@ -102,7 +102,7 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     if strategy.summed:
         return report, total.total
     report = {name: report[name] for name in ("clients", "refused", "reasons")}
-    return report, np.stack(rows.packed())
+    return report, np.stack(rows.packed)
 
 
 def sent(strategy: Any, contribution: Any) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def test_self_training_raises_the_accuracy():
     knobs = {**SETTINGS, "use_labels": False, "self_training": how}
     strategy = made(PrivateKT, setup, **knobs)
     tilted = np.array([[-1.0, 1.0], [1.0, -1.0]])  # (d, C): right, but turned by 45 degrees
-    model = to_parameters(trainer, tilted)
+    model = to_parameters(tilted)
     before = strategy.evaluate(model)["accuracy"]
     for number in (1, 2, 3):
         model = strategy.update(number, model, np.zeros((4, 2), np.int64), 0)

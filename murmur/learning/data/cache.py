@@ -13,7 +13,6 @@ once. Nothing is downloaded.
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +96,7 @@ def load_or_build(
         name: the data set's name, also the start of its folder's.
         sources: the files it is decoded from; a change of path, size or modification time
             makes it another data set.
-        settings: every setting of the decoding, JSON-safe.
+        settings: every setting of the decoding, for JSON; sequences of any kind.
         cache: see ``cache_folder``.
         build: decodes the sources; called only where the cache lacks the result.
 
@@ -125,33 +124,21 @@ def publish_folder(folder: Path) -> Iterator[Path]:
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True
+        ) as temporary:
+            yield Path(temporary)
+            try:
+                os.rename(temporary, folder)
+            except OSError:
+                # A folder cannot be renamed over one that has content: another process was first.
+                if not folder.is_dir():
+                    raise
     except OSError as error:
-        raise _unwritable(folder.parent, error) from error
-    try:
-        yield temporary
-        _rename_unless_present(temporary, folder)
-    except OSError as error:
-        raise _unwritable(folder.parent, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _rename_unless_present(temporary: Path, folder: Path) -> None:
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # A folder cannot be renamed over one that has content: another process was first.
-        if not folder.is_dir():
-            raise
-
-
-def _unwritable(folder: Path, error: OSError) -> DataError:
-    """The error for a cache that refuses a file."""
-    return DataError(
-        f"the cache folder {folder} cannot be written ({error.strerror or error}); "
-        "name another with dataset.cache or the environment variable MURMUR_CACHE"
-    )
+        raise DataError(
+            f"the cache folder {folder.parent} cannot be written ({error.strerror or error}); "
+            "name another with dataset.cache or the environment variable MURMUR_CACHE"
+        ) from error
 
 
 def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
@@ -167,7 +154,7 @@ def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror}); restore it") from error
         stamps.append([str(path.absolute()), stat.st_size, stat.st_mtime_ns])
-    content = json.dumps([_FORMAT, name, stamps, settings], sort_keys=True)
+    content = json.dumps([_FORMAT, name, stamps, settings], sort_keys=True, default=list)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

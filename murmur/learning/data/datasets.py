@@ -223,9 +223,8 @@ def torchvision_dataset(
         ValueError: ``name`` is not one of the four.
         DataError: the files are missing, damaged, or cannot be downloaded.
     """
-    known = [source.name for source in SOURCES.values() if source.downloads]
-    if name not in known:
-        raise ValueError(f"name={name}: must be one of {', '.join(known)}")
+    if name not in SOURCES:
+        raise ValueError(f"name={name}: must be one of {', '.join(SOURCES)}")
     source = SOURCES[name]
     found = locate(source, root=root, cache=cache, download=download)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_number
+from murmur.common import experiment_rng, require_integer, require_number
 
 _SHOWN = 10  # names of classes in a note
 Rows = NDArray[np.int64]
@@ -129,12 +129,12 @@ class Dataset:
 
 def described(data: Dataset, *more: str) -> Dataset:
     """``data`` with notes on how it was read: classes, owners, and ``more``."""
-    if data.classes is None:
-        names = ""
-    else:
-        names = f" ({', '.join(data.classes[:_SHOWN])}"
-    if names:
-        names += ", …)" if len(data.classes or ()) > _SHOWN else ")"
+    names = ""
+    if data.classes is not None:
+        shown = list(data.classes[:_SHOWN])
+        if len(data.classes) > _SHOWN:
+            shown.append("…")
+        names = f" ({', '.join(shown)})"
     said = [f"{data.num_classes} classes{names}"]
     if data.owners is not None:
         said.append(f"{len(np.unique(data.owners))} owners of training rows")
@@ -219,7 +219,7 @@ def few_of_each(owners: Rows, most: int, seed: int) -> Rows:
 
 def split_public(
     num_examples: int,
-    size: int | float,
+    size: int,
     rng: np.random.Generator,
     owners: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -229,8 +229,7 @@ def split_public(
 
     Args:
         num_examples: the train set's size.
-        size: how many examples the pool gets; an integer counts, a float in [0, 1) is a fraction
-            of ``num_examples``, rounded to the nearest. 0: no pool.
+        size: how many examples the pool gets. 0: no pool.
         rng: the experiment's randomness.
         owners: whose each example is, shape (num_examples,): the pool then takes whole owners, and
             about ``size`` examples. None: it is not known.
@@ -239,25 +238,15 @@ def split_public(
         ``(public, private)``: sorted, disjoint, together all of ``range(num_examples)``.
 
     Raises:
-        ValueError: ``size`` is neither, leaves no private example, or is less than any owner has.
+        ValueError: ``size`` leaves no private example, or is less than any owner has.
     """
-    if isinstance(size, bool) or not isinstance(size, int | float | np.integer | np.floating):
-        raise ValueError(f"size={size}: must be a number of examples or a fraction in [0, 1)")
-    if isinstance(size, float | np.floating):
-        if not 0 <= size < 1:
-            raise ValueError(
-                f"size={size}: a fraction must lie in [0, 1); write a number of examples as an "
-                "integer"
-            )
-        count = round(float(size) * num_examples)
-    else:
-        count = int(size)
-    if not 0 <= count < num_examples:
+    require_integer("size", size, 0)
+    if size >= num_examples:
         raise ValueError(
             f"size={size}: must leave at least one of the {num_examples} train examples private; "
-            f"give 0 to {num_examples - 1}, or a smaller fraction"
+            f"give 0 to {num_examples - 1}"
         )
-    public, private = take_out(f"size={size}", num_examples, count, rng, owners)
+    public, private = take_out(f"size={size}", num_examples, size, rng, owners)
     require_disjoint(public, private)
     return public, private
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_integer, require_number
+from murmur.common import require_integer
 from murmur.learning.data import files
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
@@ -63,7 +63,6 @@ def image_folder(
     folder = _existing("root", root, os.path.isdir)
     height, width = _height_and_width(size)
     _check_channels(channels)
-    require_number("test_fraction", test_fraction, 0, 1)
     places, left_out = files.split_folders(folder)
     parts = [files.class_files(place) for place in places]
     for place, part in zip(places, parts, strict=True):
@@ -88,7 +87,7 @@ def image_folder(
     settings = {
         "size": [height, width],
         "channels": channels,
-        "classes": _plain(classes),
+        "classes": classes,
         "split": split,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
@@ -120,7 +119,6 @@ def npz(
         DataError: the file is missing, damaged, or holds other arrays.
     """
     file = _existing("path", path, os.path.isfile)
-    require_number("test_fraction", test_fraction, 0, 1)
     if num_classes is not None:
         require_integer("num_classes", num_classes, 1)
 
@@ -190,7 +188,6 @@ def csv(
     file = _existing("path", path, os.path.isfile)
     height, width = _height_and_width(size)
     _check_channels(channels)
-    require_number("test_fraction", test_fraction, 0, 1)
     pictures = _pictures_of(file)
     image = list(shape or ())
     if pictures:
@@ -207,7 +204,7 @@ def csv(
             pixels = _shaped(file, b"".join(flat), len(columns), shape)
         return _hold_out(RawExamples(pixels, labels), order, test_fraction, split_seed)
 
-    settings = {"image": image, "classes": _plain(classes), "split": [test_fraction, split_seed]}
+    settings = {"image": image, "classes": classes, "split": [test_fraction, split_seed]}
     sources = [file, *pictures]
     return described(
         load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
@@ -338,13 +335,6 @@ def _check_channels(channels: int) -> None:
     """ValueError unless pictures are grey (1) or in colours (3)."""
     if channels not in (1, 3):
         raise ValueError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
-
-
-def _plain(classes: Sequence[str | int] | None) -> list[str | int] | None:
-    """``classes`` for JSON."""
-    if classes is None:
-        return None
-    return list(classes)
 
 
 def _hold_out(

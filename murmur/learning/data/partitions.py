@@ -14,11 +14,10 @@ every client an example or say why they cannot.
 """
 
 import inspect
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, overload
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,14 +54,8 @@ class Shares(Sequence[Rows]):
     def of(self, client: int) -> Rows:
         """The rows of ``client``, in 0..len − 1."""
 
-    @overload
-    def __getitem__(self, client: int) -> Rows: ...
-    @overload
-    def __getitem__(self, client: slice) -> Sequence[Rows]: ...
-    def __getitem__(self, client: int | slice) -> Rows | Sequence[Rows]:
-        """The rows of ``client``; IndexError where there is no such client."""
-        if isinstance(client, slice):
-            return [self.of(each) for each in range(len(self))[client]]
+    def __getitem__(self, client: int) -> Rows:  # type: ignore[override]
+        """The rows of ``client``; IndexError where there is no such client. No slices."""
         if not 0 <= client < len(self):
             raise IndexError(f"client={client}: there are {len(self)} clients")
         return self.of(client)
@@ -300,17 +293,12 @@ class Shards:
             )
         holds = np.zeros((num_clients, num_classes), dtype=bool)
         ties = rng.random((num_clients, len(present)))
-        # After so many clients all classes have as many holders again, and the next such turn is
-        # independent of this one: one client of each turn at a time.
-        turn = len(present) // math.gcd(len(present), self.classes_per_client)
-        num_holders = np.zeros((-(-num_clients // turn), len(present)), dtype=np.int64)
-        for first in range(min(turn, num_clients)):
-            clients = np.arange(first, num_clients, turn)[:, None]
-            before = num_holders[: len(clients)]
+        num_holders = np.zeros(len(present), dtype=np.int64)
+        for client in range(num_clients):
             # The classes with the fewest holders so far, ties at random.
-            chosen = np.lexsort((ties[first::turn], before))[:, : self.classes_per_client]
-            before[np.arange(len(clients))[:, None], chosen] += 1
-            holds[clients, present[chosen]] = True
+            chosen = np.lexsort((ties[client], num_holders))[: self.classes_per_client]
+            num_holders[chosen] += 1
+            holds[client, present[chosen]] = True
         counts = np.zeros((num_clients, num_classes), dtype=np.int64)
         for category in present:
             holders = np.flatnonzero(holds[:, category])
@@ -382,40 +370,34 @@ class Legacy:
 class QuantitySkew:
     """Clients of different sizes, with even or Dirichlet-skewed labels.
 
-    Exactly one of ``exponent``, ``groups`` and ``sizes`` says how large they are. With the last
-    two, examples beyond the sum stay unused.
+    Either ``exponent`` or ``groups`` says how large they are. With groups, examples beyond the sum
+    stay unused.
 
     Attributes:
         exponent: at least 0; client i's size follows the power law (i+1)^-exponent, on top of
             ``min_size`` each. 0: equal sizes. All examples are used.
         groups: group name → ``count`` clients of ``size`` examples each, in this order; KD-DPFL's
             MNIST run is ``large``: 5 × 6,000 and ``general``: 40 × 500.
-        sizes: every client's number of examples.
         alpha: None: examples whatever their label; a number: labels as in ``Dirichlet``.
         min_size: the fewest examples a client may get.
     """
 
     exponent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     groups: Any = None
-    sizes: Any = None
     alpha: Concentration | None = None
     min_size: Count = 1
 
     def __post_init__(self) -> None:
-        rules = ("exponent", "groups", "sizes")
-        given = [name for name in rules if getattr(self, name) is not None]
-        if len(given) != 1:
+        if (self.exponent is None) == (self.groups is None):
             raise ValueError(
-                f"exponent={self.exponent}: exactly one of exponent, groups and sizes must be "
-                f"set, the others null; set are {given}"
+                f"exponent={self.exponent}, groups={self.groups}: exactly one of them must be set, "
+                "the other null"
             )
         for name, group in (self.groups or {}).items():
             if not isinstance(group, Mapping) or set(group) != {"count", "size"}:
                 raise ValueError(f"groups.{name}={group}: must hold count and size, nothing else")
             require_integer(f"groups.{name}.count", group["count"], 1)
             require_integer(f"groups.{name}.size", group["size"], self.min_size)
-        for index, size in enumerate(self.sizes or ()):
-            require_integer(f"sizes[{index}]", size, self.min_size)
 
     def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
@@ -435,19 +417,14 @@ class QuantitySkew:
         if self.exponent is not None:
             weights = np.arange(1, num_clients + 1, dtype=np.float64) ** -self.exponent
             return self.min_size + apportion(total - num_clients * self.min_size, weights)
-        if self.groups is not None:
-            name = "groups"
-            sizes = [g["size"] for g in self.groups.values() for _ in range(g["count"])]
-        else:
-            name = "sizes"
-            sizes = list(self.sizes or ())
+        sizes = [g["size"] for g in self.groups.values() for _ in range(g["count"])]
         if len(sizes) != num_clients:
             raise ValueError(
-                f"num_clients={num_clients}: {name} describes {len(sizes)} clients; make them equal"
+                f"num_clients={num_clients}: groups describe {len(sizes)} clients; make them equal"
             )
         if sum(sizes) > total:
             raise ValueError(
-                f"{name}={sum(sizes)} examples in all: there are only {total} private ones; "
+                f"groups={sum(sizes)} examples in all: there are only {total} private ones; "
                 "lower the sizes or the public pool"
             )
         return np.array(sizes, dtype=np.int64)
@@ -643,10 +620,7 @@ def deal(labels: Rows, counts: Rows, rng: Rng) -> Shares:
 
 def deal_sizes(total: int, sizes: Rows, rng: Rng) -> Shares:
     """Sorted indices below ``total``, ``sizes[i]`` for client i, whatever their labels."""
-    holders = np.repeat(np.arange(len(sizes)), sizes)
-    owners = np.full(total, _NOBODY)
-    owners[rng.permutation(total)[: len(holders)]] = holders
-    return Dealt.to(owners, len(sizes))
+    return deal(np.zeros(total, np.int64), sizes[:, None], rng)
 
 
 def count_classes(labels: Rows, num_clients: int, num_classes: int, min_size: int = 1) -> Rows:

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -123,8 +123,7 @@ class Reading:
     def read(
         self,
         frames: Sequence[pandas.DataFrame],
-        source: object,
-        names: Sequence[str] = ("", "test"),
+        places: Sequence[str],
         declared: Sequence[str] | None = None,
     ) -> list[Part]:
         """The parts of one data set (train, test), whose columns and classes are alike.
@@ -132,14 +131,12 @@ class Reading:
         Args:
             frames: one for each part, as ``arrow_frame`` makes them; inputs are in the order of the
                 first one's columns.
-            source: where they are from, for errors.
-            names: of the parts, for errors.
+            places: where each is from, for errors.
             declared: names of the labels 0, 1, ..., where the data set has names of its own.
 
         Raises:
             DataError: a column is missing, one too many, or cannot be read; it says which.
         """
-        places = [f"{source}, {name}" if name else f"{source}" for name in names[: len(frames)]]
         inputs, left_out = self._inputs(frames, places)
         images, texts = self._images(frames, inputs, places)
         labels = [_cells(frame[self.label]) for frame in frames]
@@ -147,7 +144,12 @@ class Reading:
             cells.require_labels(values, place)
         ends = list(accumulate(map(len, frames)))
         every = list(chain(*labels))
-        place_of = _row_places(places, ends)
+
+        def place_of(row: int) -> str:
+            part = bisect_right(ends, row)
+            start = ends[part] - len(frames[part])
+            return f"{places[part]}, row {row - start} (from 0)"
+
         if declared is None:
             numbers, classes = cells.number_classes(every, place_of, self.classes)
         else:
@@ -268,17 +270,13 @@ class Reading:
         return numbers_of
 
     def _texts(self, column: pandas.Series, place: str) -> Images:
-        if self.tokenizer is None:
-            tokens = _hashed(self.vocabulary)
-        else:
-            tokens = _file(self.tokenizer)
-        ids = np.zeros((len(column), 1, 1, self.length), np.float32)
-        for row, text in enumerate(_cells(column)):
+        texts = _cells(column)
+        for row, text in enumerate(texts):
             if not isinstance(text, str):
                 raise DataError(f"{place}: has no text in row {row} (from 0)")
-            known = tokens(text)[: self.length]
-            ids[row, 0, 0, : len(known)] = known
-        return ids
+        if self.tokenizer is not None:
+            return encoded(texts, self.tokenizer, self.length)
+        return _padded(map(_hashed(self.vocabulary), texts), len(texts), self.length)
 
     def _pictures(self, column: pandas.Series, place: str) -> Images:
         """The pictures of a column's cells, (N, C, H, W) in [0, 1]."""
@@ -347,9 +345,11 @@ def table(
     if (test_owners or rows_per_owner) and reading.client is None:
         raise ValueError("test_owners and rows_per_owner: name the owners' column (dataset.client)")
     frames = [_frame("path", path)]
+    places = [f"{path}"]
     if test_path is not None:
         frames.append(_frame("test_path", test_path))
-    parts = reading.read(frames, path, ("", f"{test_path}"))
+        places.append(f"{path}, {test_path}")
+    parts = reading.read(frames, places)
     if rows_per_owner is not None:
         parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
     return _dataset("table", parts, test_fraction, split_seed, split, test_owners)
@@ -383,20 +383,21 @@ def huggingface(
         DataError: the data set cannot be had, or lacks a split or a column.
     """
     reading = Reading(**columns)
-    found = _hub(path, name)
+    found, is_guessed = _hub(path, name)
     wanted = [part for part in (train, test) if part is not None]
     for part in wanted:
         if part not in found:
             raise DataError(f"dataset.path={path}: has no split {part!r}; it has {list(found)}")
-    splits = [found[part] for part in wanted]
-    if reading.client is not None and any(one.guessed for one in splits):
+    if reading.client is not None and is_guessed:
         raise DataError(
             f"dataset.path={path}: its CSV files are read by guessing types, which changes owners' "
             "ids (007 becomes 7); download them and use dataset=table"
         )
-    frames = [one.frame() for one in splits]
-    names = [f"split {part!r}" for part in wanted]
-    parts = reading.read(frames, path, names, splits[0].declared(reading.label))
+    # Pictures are mappings with the ``bytes`` or the ``path`` of a file.
+    frames = [arrow_frame(found[part].with_format("arrow")[:]) for part in wanted]
+    places = [f"{path}, split {part!r}" for part in wanted]
+    declared = getattr(found[train].features.get(reading.label), "names", None)
+    parts = reading.read(frames, places, declared)
     return _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
 
 
@@ -739,22 +740,6 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(found[:40]) + more
 
 
-def _row_places(places: Sequence[str], ends: Sequence[int]) -> cells.Places:
-    """Where a row of all parts together is, for errors.
-
-    Args:
-        places: of each part.
-        ends: part i ends before row ``ends[i]``.
-    """
-
-    def place_of(row: int) -> str:
-        part = bisect_right(ends, row)
-        start = [0, *ends][part]
-        return f"{places[part]}, row {row - start} (from 0)"
-
-    return place_of
-
-
 def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
     """What turns a text into numbers of its words.
 
@@ -772,26 +757,34 @@ def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
     return lambda text: [number(word) for word in _WORD.findall(text.lower())]
 
 
-def _file(tokenizer: str) -> Callable[[str], list[int]]:
-    """What turns a text into numbers of its tokens, by a file that the user brings.
+def encoded(texts: Sequence[str], tokenizer: str, length: int) -> Images:
+    """The first ``length`` token numbers of each text by a tokenizer, (n, 1, 1, length).
 
     Raises:
-        ValueError, DataError: as ``_tokenizer``.
+        ValueError, DataError: as ``tokenizer_of``.
     """
-    known = _tokenizer(tokenizer)
-    return lambda text: known.encode(text).ids
+    known = tokenizer_of(tokenizer)
+    return _padded((known.encode(text).ids for text in texts), len(texts), length)
+
+
+def _padded(tokens: Iterable[Sequence[int]], count: int, length: int) -> Images:
+    """The first ``length`` of each text's ``tokens``, (count, 1, 1, length), then zeros."""
+    ids = np.zeros((count, 1, 1, length), np.float32)
+    for row, found in zip(ids, tokens, strict=True):
+        row[0, 0, : len(found)] = found[:length]
+    return ids
 
 
 def vocabulary_of(tokenizer: str) -> int:
     """How many tokens a tokenizer knows: all their numbers lie below.
 
     Raises:
-        ValueError, DataError: as ``_tokenizer``.
+        ValueError, DataError: as ``tokenizer_of``.
     """
-    return 1 + max(_tokenizer(tokenizer).get_vocab().values())
+    return 1 + max(tokenizer_of(tokenizer).get_vocab().values())
 
 
-def _tokenizer(tokenizer: str) -> Any:
+def tokenizer_of(tokenizer: str) -> Any:
     """A tokenizer of Hugging Face's, which pads and cuts nothing.
 
     Raises:
@@ -854,7 +847,7 @@ def _frame(key: str, path: str | None) -> pandas.DataFrame:
     return arrow_frame(columns)
 
 
-def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
+def _csv_frame(files: Iterable[str | Path]) -> pandas.DataFrame:
     """The rows of CSV files, all fields as text; columns by name, those of the first file.
 
     Raises:
@@ -866,7 +859,7 @@ def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
     text = pandas.ArrowDtype(pyarrow.string())
     blocks: list[pandas.DataFrame] = []
     for file in files:
-        with open_csv(file) as (header, rows):
+        with open_csv(Path(file)) as (header, rows):
             if blocks and set(header) != set(blocks[0]):
                 raise DataError(f"{file}: has columns {header}, others have {list(blocks[0])}")
             blocks.append(pandas.DataFrame(columns=header, dtype=text))
@@ -876,29 +869,11 @@ def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
     return pandas.concat(blocks, ignore_index=True)
 
 
-@dataclass(frozen=True)
-class _Split:
-    """One split of Hugging Face's ``datasets``.
+def _hub(path: str | None, name: str | None) -> tuple[dict[str, Any], bool]:
+    """The splits of a local folder or of a data set on the hub.
 
-    Attributes:
-        rows: a ``datasets.Dataset``.
-        guessed: whether a reader guessed its types.
-    """
-
-    rows: Any
-    guessed: bool
-
-    def frame(self) -> pandas.DataFrame:
-        """Its columns; pictures as mappings with the ``bytes`` or the ``path`` of a file."""
-        return arrow_frame(self.rows.with_format("arrow")[:])
-
-    def declared(self, label: str) -> Sequence[str] | None:
-        """The names of the labels 0, 1, ..., if the data set has any."""
-        return getattr(self.rows.features.get(label), "names", None)
-
-
-def _hub(path: str | None, name: str | None) -> dict[str, _Split]:
-    """The splits of a local folder or of a data set on the hub, by name.
+    Returns:
+        A ``datasets.Dataset`` by name, and whether a reader has guessed their types.
 
     Raises:
         ValueError: the extra ``data`` is not installed.
@@ -920,8 +895,10 @@ def _hub(path: str | None, name: str | None) -> dict[str, _Split]:
             where = str(place) if place.exists() else path
             config = datasets.load_dataset_builder(where, name).config
             is_csv = type(config).__name__ == "CsvConfig"
-            if is_csv and place.exists():
-                return {str(part): _csv_split(files) for part, files in config.data_files.items()}
+            if is_csv and place.exists():  # as ``table`` reads them: nothing is guessed
+                frames = {str(part): _csv_frame(files) for part, files in config.data_files.items()}
+                read = partial(datasets.Dataset.from_pandas, preserve_index=False)
+                return {part: read(frame) for part, frame in frames.items()}, False
             found = datasets.load_dataset(where, name)
     except DataError:
         raise
@@ -929,12 +906,4 @@ def _hub(path: str | None, name: str | None) -> dict[str, _Split]:
         raise DataError(f"dataset.path={path}: cannot be loaded ({error})") from error
     if isinstance(found, datasets.Dataset):
         found = {"train": found}
-    return {str(part): _Split(rows, is_csv) for part, rows in found.items()}
-
-
-def _csv_split(files: Sequence[str]) -> _Split:
-    """Local CSV files of one split, read as ``table`` reads them: nothing is guessed."""
-    from datasets import Dataset
-
-    frame = _csv_frame(list(map(Path, files)))
-    return _Split(Dataset.from_pandas(frame, preserve_index=False), guessed=False)
+    return {str(part): rows for part, rows in found.items()}, is_csv

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from murmur.settings import Count, settings
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 _BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
-AnyFeatures = Any  # Features or Ready: maps with fit, read and apply
-AnyFitted = Any  # what their fit gives, with digest, size and arrays
-
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _MOST = 400  # components that are kept where nobody says how many
@@ -71,6 +68,12 @@ class Components:
             state.update(np.ascontiguousarray(values).tobytes())
         return state.hexdigest()
 
+    def project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (n, d), each of length 1, of what the map gives, (n, D)."""
+        projected = (rows - self.mean) @ self.projection.T
+        lengths = np.linalg.norm(projected, axis=1, keepdims=True)
+        return projected / np.maximum(lengths, 1e-12)
+
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Both arrays by name, as ``of`` takes them."""
         return {"features_mean": self.mean, "features_projection": self.projection}
@@ -85,55 +88,6 @@ class Components:
         if "features_mean" not in arrays or "features_projection" not in arrays:
             return None
         return cls(arrays["features_mean"], arrays["features_projection"])
-
-
-@settings
-class Features:
-    """A feature map and how many of its principal components are kept.
-
-    Attributes:
-        name: what the map is, all of its settings included: equal names are equal maps.
-        map: images (N, C, H, W) to features (N, ...).
-        components: d, at least 1; None: a twelfth of the images that they are fitted on, at most
-            400.
-        power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
-
-    Raises:
-        ValueError: ``components`` is below 1, or ``power`` out of its range.
-    """
-
-    name: str
-    map: FeatureMap = field(compare=False)
-    components: Count | None = 400
-    power: Annotated[float, Field(ge=0, le=1)] = 1.0
-    slow: ClassVar[bool] = False
-    needs_pool: ClassVar[bool] = True
-
-    def fit(self, pool: NDArray[np.float32]) -> Components:
-        """The components over ``pool``; see ``fit``."""
-        return fit(self, pool)
-
-    def read(self, arrays: Mapping[str, NDArray]) -> Components | None:
-        """Components that were kept; None where they are not there."""
-        return Components.of(arrays)
-
-    def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features of images, each of length 1.
-
-        Args:
-            fitted: on a pool, with this map.
-            images: (N, C, H, W).
-
-        Returns:
-            (N, d, 1, 1).
-        """
-        out = np.empty((len(images), len(fitted.projection), 1, 1), np.float32)
-        with one_thread():
-            for start, rows in _blocks(self.map, images):
-                projected = (rows - fitted.mean) @ fitted.projection.T
-                lengths = np.linalg.norm(projected, axis=1, keepdims=True)
-                out[start : start + len(rows), :, 0, 0] = projected / np.maximum(lengths, 1e-12)
-        return out
 
 
 @dataclass(frozen=True)
@@ -152,110 +106,117 @@ class Known:
     texts: Callable[[list[str]], NDArray[np.float32]] | None = field(default=None, compare=False)
     licence: str = ""
 
+    def project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """``rows`` as the map gives them."""
+        return rows
+
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Nothing: what a device has installed is enough."""
         return {}
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A feature map that needs no fit.
+Fitted = Components | Known
+
+
+@settings
+class Features:
+    """A feature map and how many of its principal components are kept.
 
     Attributes:
-        name: what the map is, all of its settings included.
-        map: images (N, C, H, W) to features (N, d).
-        known: what is known of it.
+        name: what the map is, all of its settings included: equal names are equal maps.
+        map: images (N, C, H, W) to features (N, ...).
+        components: d, at least 1; None: a twelfth of the images that they are fitted on, at most
+            400.
+        power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
+        known: of a map that needs no fit; None: components are fitted on a pool.
         slow: whether features of small data sets are worth keeping, too.
+
+    Raises:
+        ValueError: ``components`` is below 1, or ``power`` out of its range.
     """
 
     name: str
     map: FeatureMap = field(compare=False)
-    known: Known
+    components: Count | None = 400
+    power: Annotated[float, Field(ge=0, le=1)] = 1.0
+    known: Known | None = None
     slow: bool = False
-    power: ClassVar[float] = 1.0
-    needs_pool: ClassVar[bool] = False
 
-    @property
-    def components(self) -> int:
-        """D."""
-        return self.known.size
+    @classmethod
+    def ready(cls, name: str, map: FeatureMap, known: Known, slow: bool = False) -> "Features":
+        """A map that needs no fit, to features (N, ``known.size``)."""
+        return cls(name, map, known.size, known=known, slow=slow)
 
-    def fit(self, pool: NDArray[np.float32]) -> Known:
-        """What is known, whatever the ``pool``."""
-        return self.known
+    def fit(self, pool: NDArray[np.float32]) -> Fitted:
+        """The standardised, whitened components of the map over a pool, or what is known of it.
 
-    def read(self, arrays: Mapping[str, NDArray]) -> Known:
-        """What is known, whatever was kept."""
-        return self.known
+        At most P − 1 of them, and as many as the map's coordinates are independent.
 
-    def apply(self, fitted: Known, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (N, d, 1, 1) of ``images``, as the map gives them."""
-        out = np.empty((len(images), self.known.size, 1, 1), np.float32)
+        Args:
+            pool: (P, C, H, W), public images.
+
+        Raises:
+            ValueError: the pool holds fewer than two images, or the map gives too many numbers.
+        """
+        if self.known is not None:
+            return self.known
+        if len(pool) < 2:
+            raise ValueError(
+                f"public={len(pool)}: features are fitted on a public pool of two or more"
+            )
+        from scipy.linalg import eigh
+
+        with one_thread():
+            total = np.zeros(0)
+            moments = np.zeros((0, 0))
+            for _, block in _blocks(self.map, pool):
+                rows = block.astype(np.float64)
+                if rows.shape[1] > _MOST_NUMBERS:
+                    raise ValueError(
+                        f"features: {rows.shape[1]} numbers an image, which may be "
+                        f"{_MOST_NUMBERS}; set fewer windows, or smaller images"
+                    )
+                if not total.size:
+                    total = np.zeros(rows.shape[1])
+                    moments = np.zeros((rows.shape[1],) * 2)
+                total += rows.sum(axis=0)
+                moments += rows.T @ rows
+            mean = total / len(pool)
+            covariance = moments / len(pool) - np.outer(mean, mean)
+            deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
+            scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0.0)
+            size = len(mean)
+            wanted = self.components
+            if wanted is None:  # more axes than a pool can tell apart are noise
+                wanted = min(_MOST, math.ceil(len(pool) / _IMAGES_PER_AXIS))
+            count = min(wanted, len(pool) - 1, size)
+            values, axes = eigh(
+                covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
+            )
+        kept = values > _FLAT * values[-1]
+        values = values[kept][::-1]
+        axes = axes[:, kept][:, ::-1]
+        # An axis has no sign of its own: let its largest entry be positive.
+        signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+        projection = (axes * (signs / values ** (self.power / 2))).T * scale
+        return Components(mean.astype(np.float32), projection.astype(np.float32))
+
+    def apply(self, fitted: Fitted, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (N, d, 1, 1) of ``images`` (N, C, H, W); ``fitted`` with this map."""
+        out = np.empty((len(images), fitted.size, 1, 1), np.float32)
         with one_thread():
             for start, rows in _blocks(self.map, images):
-                out[start : start + len(rows), :, 0, 0] = rows
+                out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
         return out
-
-
-def fit(features: Features, pool: NDArray[np.float32]) -> Components:
-    """The standardised, whitened components of a map over a pool.
-
-    At most P − 1 of them, and as many as the map's coordinates are independent.
-
-    Args:
-        features: the map, and how many are wanted.
-        pool: (P, C, H, W), public images.
-
-    Raises:
-        ValueError: the pool holds fewer than two images, or the map gives too many numbers.
-    """
-    if len(pool) < 2:
-        raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
-    from scipy.linalg import eigh
-
-    with one_thread():
-        total = np.zeros(0)
-        moments = np.zeros((0, 0))
-        for _, block in _blocks(features.map, pool):
-            rows = block.astype(np.float64)
-            if rows.shape[1] > _MOST_NUMBERS:
-                raise ValueError(
-                    f"features: {rows.shape[1]} numbers an image, which may be {_MOST_NUMBERS}; "
-                    "set fewer windows, or smaller images"
-                )
-            if not total.size:
-                total = np.zeros(rows.shape[1])
-                moments = np.zeros((rows.shape[1],) * 2)
-            total += rows.sum(axis=0)
-            moments += rows.T @ rows
-        mean = total / len(pool)
-        covariance = moments / len(pool) - np.outer(mean, mean)
-        deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
-        scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0.0)
-        size = len(mean)
-        wanted = features.components
-        if wanted is None:  # more axes than a pool can tell apart are noise
-            wanted = min(_MOST, math.ceil(len(pool) / _IMAGES_PER_AXIS))
-        count = min(wanted, len(pool) - 1, size)
-        values, axes = eigh(
-            covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
-        )
-    kept = values > _FLAT * values[-1]
-    values = values[kept][::-1]
-    axes = axes[:, kept][:, ::-1]
-    # An axis has no sign of its own: let its largest entry be positive.
-    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    projection = (axes * (signs / values ** (features.power / 2))).T * scale
-    return Components(mean.astype(np.float32), projection.astype(np.float32))
 
 
 def featured(
     dataset: Dataset,
-    features: AnyFeatures,
+    features: Features,
     public: NDArray[np.int64],
     cache: str | Path | None = None,
     pool: NDArray[np.float32] | None = None,
-) -> tuple[Dataset, AnyFitted]:
+) -> tuple[Dataset, Fitted]:
     """``dataset`` with features (d, 1, 1) for images.
 
     Large ones are kept on disk, under what they were computed from.
@@ -276,7 +237,7 @@ def featured(
     """
     if pool is None:
         pool = dataset.train.images[public]
-    fitted: AnyFitted | None
+    fitted: Fitted | None
     if dataset.train.images.nbytes < _LARGE and not features.slow:
         fitted = features.fit(pool)
         return with_components(dataset, features, fitted), fitted
@@ -290,7 +251,7 @@ def featured(
             np.save(temporary / "test.npy", found.test.images)
     try:
         with np.load(folder / "fitted.npz", allow_pickle=False) as arrays:
-            fitted = features.read(arrays)
+            fitted = features.known or Components.of(arrays)
         parts = [
             np.asarray(np.load(folder / f"{part}.npy", mmap_mode="r")) for part in ("train", "test")
         ]
@@ -303,7 +264,7 @@ def featured(
     return _with(dataset, features, fitted, *parts), fitted
 
 
-def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) -> Dataset:
+def with_components(dataset: Dataset, features: Features, fitted: Fitted) -> Dataset:
     """``dataset`` with the features of components that somebody has fitted."""
     train = features.apply(fitted, dataset.train.images)
     test = features.apply(fitted, dataset.test.images)
@@ -312,8 +273,8 @@ def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) 
 
 def _with(
     dataset: Dataset,
-    features: AnyFeatures,
-    fitted: AnyFitted,
+    features: Features,
+    fitted: Fitted,
     train: NDArray[np.float32],
     test: NDArray[np.float32],
 ) -> Dataset:
@@ -323,11 +284,11 @@ def _with(
         train=Examples(train, dataset.train.labels),
         test=Examples(test, dataset.test.labels),
         input_shape=(fitted.size, 1, 1),
-        texts=dataset.texts and features.needs_pool,
+        texts=dataset.texts and features.known is None,
     )
 
 
-def _digest(dataset: Dataset, features: AnyFeatures, pool: NDArray[np.float32]) -> str:
+def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> str:
     """What names the kept features: the map and every image."""
     told = f"{_FORMAT} {features.name} {features.components}"
     if features.power != 1:

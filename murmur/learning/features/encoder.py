@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
-from murmur.learning.features.components import Known, Ready
+from murmur.learning.data.tables import encoded, tokenizer_of
+from murmur.learning.features.components import Features, Known
 
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
@@ -74,36 +75,19 @@ class Encoder:
 
     def texts(self, texts: list[str], length: int) -> NDArray[np.float32]:
         """Vectors (n, d), not centred, of ``texts``, of which the first ``length`` tokens count."""
-        return self(tokens_of(self.folder, texts, length))
+        return self(encoded(texts, str(self.folder), length))
 
     def of_nothing(self, length: int) -> NDArray[np.float32]:
         """M (d,): the mean vector of random words of the vocabulary."""
-        vocabulary = sorted(word for word in _tokenizer(self.folder).get_vocab() if word.isalpha())
+        known = tokenizer_of(str(self.folder)).get_vocab()
+        vocabulary = sorted(word for word in known if word.isalpha())
         drawn = experiment_rng(0, "random words").choice(vocabulary, (_RANDOM_TEXTS, _WORDS))
         return self.texts([" ".join(words) for words in drawn], length).mean(axis=0)
 
 
-def tokens_of(folder: Path, texts: list[str], length: int) -> NDArray[np.float32]:
-    """The first ``length`` token numbers of each text by the encoder's tokenizer, (n, 1, 1, L)."""
-    tokenizer = _tokenizer(folder)
-    ids = np.zeros((len(texts), 1, 1, length), np.float32)
-    for row, found in enumerate(tokenizer.encode_batch(texts)):
-        ids[row, 0, 0, : len(found.ids)] = found.ids[:length]
-    return ids
-
-
-def _tokenizer(folder: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
 def encoder(
     *, encoder: str | None, length: int = 64, names: object = None, cache: str | None = None
-) -> Ready:
+) -> Features:
     """Vectors of texts by a published encoder, less the mean of texts that say nothing.
 
     Args:
@@ -126,7 +110,7 @@ def encoder(
         return network.texts(lines, length) - middle
 
     known = Known(f"{network.digest[:32]}{length:032d}", network.size, texts, licence_of(folder))
-    return Ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
+    return Features.ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
 
 
 def _middle(network: Encoder, length: int, cache: str | None) -> NDArray[np.float32]:

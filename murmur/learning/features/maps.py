@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.features.components import Features, Known, Ready
+from murmur.learning.features.components import Features, Known
 
 
 def none() -> None:
@@ -60,15 +60,15 @@ def _cuts(size: int, count: int) -> list[slice]:
     return [slice(start, start + width) for start in starts]
 
 
-def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Ready:
+def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Features:
     """A table's columns as bins by a public schema (``murmur.learning.features.bins``)."""
     from murmur.learning.features.bins import Bins
 
     found = Bins(schema or {}, crossed)
-    return Ready(f"bins {found.digest}", found, Known(found.digest, found.width))
+    return Features.ready(f"bins {found.digest}", found, Known(found.digest, found.width))
 
 
-def words(*, size: int = 1024) -> Ready:
+def words(*, size: int = 1024) -> Features:
     """Words of a text and its pairs of neighbouring words, hashed to ``size`` signed numbers.
 
     A text's vector is the sum over its words and pairs of ±1 at the place of each, of unit length
@@ -82,7 +82,7 @@ def words(*, size: int = 1024) -> Ready:
         raise ValueError(f"size={size}: must be at least 2")
     name = f"words {size}"
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return Ready(name, functools.partial(_hashed_words, size), Known(digest, size))
+    return Features.ready(name, functools.partial(_hashed_words, size), Known(digest, size))
 
 
 def _hashed_words(size: int, images: NDArray[np.float32]) -> NDArray[np.float32]:

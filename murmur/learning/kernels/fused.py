@@ -14,6 +14,7 @@ Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which write
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,14 +34,15 @@ _DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """Of one block; images are channels-last and already padded.
+class FusedBlock:
+    """The layers that one stage computes; its images are channels-last.
 
     Attributes:
         channels_in: of an image.
         channels: of the output, a multiple of 8.
         kernel: (height, width).
         image: (height, width), padding included.
+        padding: (height, width).
         relu: whether ReLU follows.
     """
 
@@ -48,47 +50,8 @@ class Geometry:
     channels: int
     kernel: tuple[int, int]
     image: tuple[int, int]
+    padding: tuple[int, int]
     relu: bool
-
-    @property
-    def pooled(self) -> tuple[int, int]:
-        """Height and width of the output; a last odd row or column is left out."""
-        height, width = self.image
-        kernel_y, kernel_x = self.kernel
-        return (height - kernel_y + 1) // 2, (width - kernel_x + 1) // 2
-
-    @property
-    def taps(self) -> list[tuple[int, int, int]]:
-        """(channel, y, x) of the weights, in the order in which they are added up."""
-        rows, columns = map(range, self.kernel)
-        return [(c, y, x) for c in range(self.channels_in) for y in rows for x in columns]
-
-
-class FusedBlock:
-    """The layers that one stage computes.
-
-    Args:
-        layers: of the sequence, from the convolution on.
-        convolution: the first of them.
-        shape: (H, W, C) of its images.
-
-    Attributes:
-        size: how many layers.
-        geometry: of the kernels.
-        padding: (height, width).
-    """
-
-    def __init__(
-        self, layers: Sequence[nn.Module], convolution: nn.Conv2d, shape: Sequence[int]
-    ) -> None:
-        height, width, channels = shape
-        vertical, horizontal = pair(convolution.padding)  # type: ignore[arg-type]
-        self.padding = (vertical, horizontal)
-        relu = isinstance(layers[2], nn.ReLU)
-        self.size = 2 + relu
-        image = (height + 2 * vertical, width + 2 * horizontal)
-        kernel = pair(convolution.kernel_size)
-        self.geometry = Geometry(channels, convolution.out_channels, kernel, image, relu)
 
     @classmethod
     def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> "FusedBlock | None":
@@ -104,12 +67,35 @@ class FusedBlock:
         first, pool = layers[:2]
         if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
             return None
-        area = first.kernel_size[0] * first.kernel_size[1]
+        kernel = pair(first.kernel_size)
+        area = math.prod(kernel)
         plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
         small = area <= _LARGEST_WINDOW and area * first.in_channels <= _LARGEST_FILTER
         if not plain or not small or first.out_channels % _LANES:
             return None
-        return cls(layers, first, shape)
+        height, width, channels = shape
+        vertical, horizontal = pair(first.padding)  # type: ignore[arg-type]
+        image = (height + 2 * vertical, width + 2 * horizontal)
+        relu = isinstance(layers[2], nn.ReLU)
+        return cls(channels, first.out_channels, kernel, image, (vertical, horizontal), relu)
+
+    @property
+    def size(self) -> int:
+        """How many layers: convolution, pooling and perhaps ReLU."""
+        return 2 + self.relu
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Height and width of the output; a last odd row or column is left out."""
+        height, width = self.image
+        kernel_y, kernel_x = self.kernel
+        return (height - kernel_y + 1) // 2, (width - kernel_x + 1) // 2
+
+    @property
+    def taps(self) -> list[tuple[int, int, int]]:
+        """(channel, y, x) of the weights, in the order in which they are added up."""
+        rows, columns = map(range, self.kernel)
+        return [(c, y, x) for c in range(self.channels_in) for y in rows for x in columns]
 
 
 class FusedStage(Stage):
@@ -123,24 +109,23 @@ class FusedStage(Stage):
     """
 
     def __init__(self, block: FusedBlock, parameters: Affine, target: Affine, batch: int) -> None:
-        shape = block.geometry
-        self._kernels = compiled(shape)
+        self._kernels = compiled(block)
         self._batch = batch
         self._weight, bias = parameters
-        self._bias = self._weight.new_zeros(shape.channels)
+        self._bias = self._weight.new_zeros(block.channels)
         if bias is not None:
             self._bias = bias
         self._target, self._bias_target = target
         self._padded: Tensor | None = None
         if block.padding != (0, 0):
-            height, width = shape.image
+            height, width = block.image
             down, right = block.padding
-            self._padded = self._weight.new_zeros(batch, height, width, shape.channels_in)
+            self._padded = self._weight.new_zeros(batch, height, width, block.channels_in)
             self._inner = self._padded[:, down : height - down, right : width - right]
         self._x: Tensor | None = None
-        self._y = self._weight.new_empty(batch, *shape.pooled, shape.channels)
+        self._y = self._weight.new_empty(batch, *block.pooled, block.channels)
         self._places = torch.empty_like(self._y, dtype=torch.uint8)
-        self._taps = self._weight.new_empty(shape.channels_in, *shape.kernel, shape.channels)
+        self._taps = self._weight.new_empty(block.channels_in, *block.kernel, block.channels)
         self._gradient = torch.empty_like(self._taps)
         self._bias_gradient = torch.empty_like(self._bias)
 
@@ -192,8 +177,8 @@ class Kernels:
 
 
 @lru_cache(maxsize=16)
-def compiled(geometry: Geometry) -> Kernels:
-    """The kernels for ``geometry``, compiled once for each process in a tenth of a second.
+def compiled(block: FusedBlock) -> Kernels:
+    """The kernels for ``block``, compiled once for each process in a tenth of a second.
 
     By llvmlite for the processor at hand (extra ``fast``).
     """
@@ -204,7 +189,7 @@ def compiled(geometry: Geometry) -> Kernels:
     machine = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten()
     )
-    module = binding.parse_assembly(_Source(geometry).text)
+    module = binding.parse_assembly(_Source(block).text)
     passes = binding.create_pass_builder(
         machine, binding.create_pipeline_tuning_options(speed_level=1)
     )
@@ -224,20 +209,21 @@ class _Source:
     vector has lanes.
 
     Args:
-        geometry: of the layers.
+        block: the layers.
     """
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, block: FusedBlock) -> None:
         from llvmlite import ir
 
         self.ir = ir
-        self.geometry = geometry
-        self.lanes = 2 * _LANES if geometry.channels % (2 * _LANES) == 0 else _LANES
+        self.block = block
+        self.lanes = 2 * _LANES if block.channels % (2 * _LANES) == 0 else _LANES
         self.real = ir.FloatType()
         self.byte = ir.IntType(8)
         self.integer = ir.IntType(64)
         self.vector = ir.VectorType(self.real, self.lanes)
         self.codes = ir.VectorType(self.byte, self.lanes)
+        self.zero = ir.Constant(self.vector, [0.0] * self.lanes)
         self.module = ir.Module()
 
     @property
@@ -255,14 +241,14 @@ class _Source:
 
     def _forward(self) -> None:
         """The kernel ``forward`` (see ``Kernels``): each 2×2 window of sums stays in registers."""
-        shape, b, (batch, images, weights, bias, y, places) = self._function("forward", 5)
-        zero = self._all(0.0)
-        with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
+        block = self.block
+        b, (batch, images, weights, bias, y, places) = self._function("forward")
+        with self._loop(b, batch) as image, self._loop(b, block.channels // self.lanes) as chunk:
             channel = b.mul(chunk, self._int(self.lanes))
-            with self._loop(b, shape.pooled[0]) as row, self._loop(b, shape.pooled[1]) as column:
+            with self._loop(b, block.pooled[0]) as row, self._loop(b, block.pooled[1]) as column:
                 pixel = self._window(b, images, image, row, column)
-                sums = [zero] * len(_CORNERS)
-                for number, (c, i, j) in enumerate(shape.taps):
+                sums = [self.zero] * len(_CORNERS)
+                for number, (c, i, j) in enumerate(block.taps):
                     weight = self._load(b, weights, self._tap(b, number, channel))
                     for at, (down, right) in enumerate(_CORNERS):
                         value = pixel(c, i + down, j + right)
@@ -275,9 +261,9 @@ class _Source:
                     best = b.select(larger, sums[at], best)
                     place = b.select(larger, self._code(at), place)
                 best = b.fadd(best, self._load(b, bias, channel))
-                if shape.relu:
-                    dead = b.fcmp_ordered("<=", best, zero)
-                    best = b.select(dead, zero, best)
+                if block.relu:
+                    dead = b.fcmp_ordered("<=", best, self.zero)
+                    best = b.select(dead, self.zero, best)
                     place = b.select(dead, self._code(_DEAD), place)
                 there = self._output(b, image, row, column, channel)
                 self._store(b, best, y, there)
@@ -285,27 +271,27 @@ class _Source:
         b.ret_void()
 
     def _backward(self) -> None:
-        shape, b, (batch, images, dy, places, dweights, dbias) = self._function("backward", 5)
-        zero = self._all(0.0)
-        area = shape.kernel[0] * shape.kernel[1]
-        with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
+        block = self.block
+        b, (batch, images, dy, places, dweights, dbias) = self._function("backward")
+        area = block.kernel[0] * block.kernel[1]
+        with self._loop(b, batch) as image, self._loop(b, block.channels // self.lanes) as chunk:
             channel = b.mul(chunk, self._int(self.lanes))
             # The sums of one image and input channel fit the registers.
-            for first in range(0, len(shape.taps), area):
-                taps = shape.taps[first : first + area]
+            for first in range(0, len(block.taps), area):
+                taps = block.taps[first : first + area]
                 sums = [b.alloca(self.vector) for _ in (*taps, "bias")]
                 for cell in sums:
-                    b.store(zero, cell)
+                    b.store(self.zero, cell)
                 with (
-                    self._loop(b, shape.pooled[0]) as row,
-                    self._loop(b, shape.pooled[1]) as column,
+                    self._loop(b, block.pooled[0]) as row,
+                    self._loop(b, block.pooled[1]) as column,
                 ):
                     pixel = self._window(b, images, image, row, column)
                     there = self._output(b, image, row, column, channel)
                     gradient = self._load(b, dy, there)
                     place = self._load(b, places, there, self.codes)
                     shares = [
-                        b.select(b.icmp_unsigned("==", place, self._code(at)), gradient, zero)
+                        b.select(b.icmp_unsigned("==", place, self._code(at)), gradient, self.zero)
                         for at in range(len(_CORNERS))
                     ]
                     for (c, i, j), cell in zip(taps, sums, strict=False):
@@ -315,21 +301,23 @@ class _Source:
                             total = b.call(self._fma, [value, share, total])
                         b.store(total, cell)
                     alive = b.icmp_unsigned("!=", place, self._code(_DEAD))
-                    b.store(b.fadd(b.load(sums[-1]), b.select(alive, gradient, zero)), sums[-1])
+                    b.store(
+                        b.fadd(b.load(sums[-1]), b.select(alive, gradient, self.zero)), sums[-1]
+                    )
                 for number, cell in enumerate(sums[:-1], first):
                     self._add(b, cell, dweights, self._tap(b, number, channel))
                 if first == 0:
                     self._add(b, sums[-1], dbias, channel)
         b.ret_void()
 
-    def _function(self, name: str, addresses: int) -> tuple[Geometry, Any, Any]:
-        """The geometry, the builder and the arguments of a kernel."""
+    def _function(self, name: str) -> tuple[Any, Any]:
+        """The builder and the arguments of a kernel: a number and five addresses."""
         ir = self.ir
-        kinds = [self.integer, *[ir.PointerType(self.byte)] * addresses]
+        kinds = [self.integer, *[ir.PointerType(self.byte)] * 5]
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
         for argument in function.args[1:]:
             argument.add_attribute("noalias")
-        return self.geometry, ir.IRBuilder(function.append_basic_block()), function.args
+        return ir.IRBuilder(function.append_basic_block()), function.args
 
     @contextmanager
     def _loop(self, b: Any, count: Any) -> Iterator[Any]:
@@ -358,8 +346,8 @@ class _Source:
         Returns:
             (channel, y, x) -> the pixel in every lane, read once each.
         """
-        height, width = self.geometry.image
-        depth = self.geometry.channels_in
+        height, width = self.block.image
+        depth = self.block.channels_in
         line = b.add(b.mul(image, self._int(height)), b.mul(row, self._int(2)))
         corner = b.add(b.mul(line, self._int(width)), b.mul(column, self._int(2)))
         origin = b.mul(corner, self._int(depth))
@@ -378,14 +366,14 @@ class _Source:
 
     def _output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
         """Offset of a pooled output's first channel of a chunk."""
-        height, width = self.geometry.pooled
+        height, width = self.block.pooled
         line = b.add(b.mul(image, self._int(height)), row)
         place = b.add(b.mul(line, self._int(width)), column)
-        return b.add(b.mul(place, self._int(self.geometry.channels)), channel)
+        return b.add(b.mul(place, self._int(self.block.channels)), channel)
 
     def _tap(self, b: Any, number: int, channel: Any) -> Any:
         """Offset of a chunk of one tap's weights."""
-        return b.add(self._int(number * self.geometry.channels), channel)
+        return b.add(self._int(number * self.block.channels), channel)
 
     def _address(self, b: Any, base: Any, offset: Any, kind: Any) -> tuple[Any, int]:
         """A typed address at ``offset`` elements from ``base``, and the bytes of an element."""
@@ -412,10 +400,6 @@ class _Source:
     def _int(self, value: int) -> Any:
         """A constant of 64 bits."""
         return self.ir.Constant(self.integer, value)
-
-    def _all(self, value: float) -> Any:
-        """A constant real in every lane."""
-        return self.ir.Constant(self.vector, [value] * self.lanes)
 
     def _code(self, value: int) -> Any:
         """A constant byte in every lane: a corner of a window, or none."""

@@ -10,7 +10,7 @@ kind whose bits differ trains one by one. No result depends on who trains beside
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -55,8 +55,8 @@ class Kind(NamedTuple):
     corrected: bool
 
 
-Alone = Callable[[Images, NDArray[np.int64], Share, Kind], NDArray[np.float32]]
-"""Trains one client, of a kind, by itself: the parameters (d,)."""
+Alone = Callable[..., NDArray[np.float32]]
+"""Trains one client by itself (``Trainer.train_share``): the parameters (d,)."""
 Room = Callable[[int], tuple[Tensor, Tensor]]
 """Memory for a number of images, as rows that end in a 1 and as images (``Backend.room``)."""
 
@@ -92,7 +92,7 @@ class Lockstep:
         self._room = lru_cache(4)(room)
         self._inputs = lru_cache(4)(_lines)
         self._parameters = _lines(1, flat.num_parameters)[:, 0]
-        self._plan = lru_cache(16)(self._build)
+        self._plan = lru_cache(16)(partial(_Plan, flat.module, self._parameters))
 
     def train(
         self,
@@ -179,7 +179,13 @@ class Lockstep:
         shares = [share(client) for client in range(WIDTH)]
         together = self._train(images, labels, shares, kind)
         present = self._flat.vector.clone()
-        alone = [self._alone(images, labels, share(k), kind) for k in range(WIDTH)]
+        how = {
+            "batch_size": kind.batch_size,
+            "steps": kind.steps,
+            "lr": kind.how.lr,
+            "proximal_mu": kind.how.proximal_mu,
+        }
+        alone = [self._alone(images, labels, share(k), **how) for k in range(WIDTH)]
         self._flat.vector.copy_(present)
         return np.array_equal(together, np.stack(alone))
 
@@ -206,10 +212,12 @@ class Lockstep:
                     self._parameters.add_(anchor, alpha=how.pull)
                 if added is not None:
                     self._parameters.sub_(added, alpha=how.lr)
-            return self._public()[: len(shares)].numpy()
-
-    def _build(self, batch: int) -> "_Plan":
-        return _Plan(self._flat.module, self._parameters, batch)
+            # In the model's own order.
+            public = torch.empty(self._parameters.shape)
+            own = self._split(self._parameters, stored=True)
+            for to, part in zip(self._split(public), own, strict=True):
+                to.copy_(part)
+            return public[: len(shares)].numpy()
 
     def _batches(
         self, images: Images, labels: NDArray[np.int64], shares: Sequence[Share], kind: Kind
@@ -246,14 +254,6 @@ class Lockstep:
         matrix.zero_()
         for to, part in zip(self._split(matrix, stored=True), self._split(given), strict=True):
             to[: len(vectors)] = part
-
-    def _public(self) -> Tensor:
-        """The parameters (WIDTH, d) in the model's own order."""
-        public = torch.empty(self._parameters.shape)
-        own = self._split(self._parameters, stored=True)
-        for to, part in zip(self._split(public), own, strict=True):
-            to.copy_(part)
-        return public
 
     def _split(self, matrix: Tensor, stored: bool = False) -> list[Tensor]:
         """Views (clients, *shape) of each parameter."""

@@ -25,7 +25,7 @@ from murmur.learning.kernels.fused import FusedBlock, FusedStage
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.process import LARGE
-from murmur.learning.training.backends import Backend
+from murmur.learning.training.backends import Backend, Reading
 from murmur.learning.training.parameters import FlatModel
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
@@ -123,16 +123,6 @@ class StagedBackend(Backend):
         return stages.stored_views(self._flat, self._vector)
 
     @cached_property
-    def _taken(self) -> list[tuple[Tensor, Tensor]]:
-        """What training begins with."""
-        return _pairs(self._flat.views(self._flat.vector), self._parameters)
-
-    @cached_property
-    def _given(self) -> list[tuple[Tensor, Tensor]]:
-        """What training ends with."""
-        return _pairs(self._parameters, self._flat.views(self._flat.vector))
-
-    @cached_property
     def _gradient(self) -> Tensor:
         """Of the same layout; where ``gradient`` leaves it."""
         return torch.zeros_like(self._vector)
@@ -141,9 +131,10 @@ class StagedBackend(Backend):
     def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
         """See ``Backend``; no stage draws from PyTorch's generator, nor needs autograd."""
         with torch.inference_mode():
-            _copy(self._taken)
+            public = self._flat.views(self._flat.vector)
+            _copy(public, self._parameters)
             yield self._vector
-            _copy(self._given)
+            _copy(self._parameters, public)
 
     def room(self, count: int) -> tuple[Tensor, Tensor]:
         """See ``Backend``: (count, H, W, C), as stages have images."""
@@ -153,32 +144,20 @@ class StagedBackend(Backend):
     def arrange(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
         arranged = torch.empty_like(self._flat.vector)
-        _copy(_pairs(self._flat.views(vector), stages.stored_views(self._flat, arranged)))
+        _copy(self._flat.views(vector), stages.stored_views(self._flat, arranged))
         return arranged
 
 
-def _pairs(given: dict[str, Tensor], to: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """What ``_copy`` copies: (to, given) of each parameter.
+def _copy(given: dict[str, Tensor], to: dict[str, Tensor]) -> None:
+    """Copy each view of one layout into its counterpart in the other, by name.
 
     A matrix is transposed fastest into what is contiguous.
-
-    Args:
-        given: by name, in one layout.
-        to: by name, in the other.
     """
-    pairs = []
     for name, part in given.items():
         view = to[name]
         if view.dim() == 2 and not view.is_contiguous():
             view = view.t()
             part = part.t()
-        pairs.append((view, part))
-    return pairs
-
-
-def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Copy each given view into its counterpart."""
-    for view, part in pairs:
         view.copy_(part)
 
 
@@ -258,7 +237,7 @@ class ManualBackend(StagedBackend):
     def rest(self) -> None:
         """See ``Backend``: the backend's own vectors go, and the plans that point into them."""
         self._plan.cache_clear()
-        for name in ("_vector", "_parameters", "_taken", "_given", "_gradient"):
+        for name in ("_vector", "_parameters", "_gradient"):
             self.__dict__.pop(name, None)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
@@ -270,7 +249,7 @@ class ManualBackend(StagedBackend):
         """See ``Backend``; a step on the backend's own vector, without a gradient in between."""
         self._plan(len(x), True).run(x, y, -lr / len(x), retention)
 
-    def reading(self) -> Callable[[int], Callable[[Tensor], Tensor]]:
+    def reading(self) -> Reading:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
         own = stages.stored_views(self._flat, self.arrange(self._flat.vector))
         return partial(self._reader, own)
@@ -331,10 +310,8 @@ class ManualBackend(StagedBackend):
                 moved = stages.affine(targets, name)
                 return [self._affine_stage(index, size, moved, out)]
             case nn.MaxPool2d():
-                before, convolution, _ = self._layers[index - 1]
-                # A convolution's gradient needs its input, and its output no more.
-                reuse = isinstance(convolution, nn.Conv2d)
-                pooling = stages.max_pool_stage(layer, self._vector, size, reuse)
+                before = self._layers[index - 1][0]
+                pooling = stages.max_pool_stage(layer, self._vector, size)
                 if before not in self._late:
                     return [pooling]
                 after = (batch, *self._layers[index + 1][2])
@@ -395,10 +372,9 @@ def _reading(
         weight, bias = stages.half_parameters(parameters)
 
     def read(x: Tensor) -> Tensor:
+        x = x.to(weight.dtype)
         if isinstance(layer, nn.Linear):
-            return nn.functional.linear(x, weight, bias)
-        return layer._conv_forward(x, weight, bias)
+            return nn.functional.linear(x, weight, bias).float()
+        return layer._conv_forward(x, weight, bias).float()
 
-    if half:
-        return lambda x: read(x.to(stages.HALF)).float()
     return read

@@ -400,19 +400,12 @@ class ActivationStage(Stage):
 
     def forward(self, x: Tensor) -> Tensor:
         """The activation of every element."""
-        if self.input is None or self.input is x:
-            self._y = self._in_place(x)
-        elif self._is_relu:
-            self._y = torch.clamp_min(x, 0, out=self.input)
-        else:
-            self._y = torch.tanh(x, out=self.input)
-        return self._y
-
-    def _in_place(self, x: Tensor) -> Tensor:
-        """``x``, which holds the output now."""
+        self._y = x
+        if self.input is not None:
+            self._y = self.input
         if self._is_relu:
-            return x.relu_()
-        return x.tanh_()
+            return torch.clamp_min(x, 0, out=self._y)
+        return torch.tanh(x, out=self._y)
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """``dy`` times the derivative, in place."""
@@ -477,20 +470,17 @@ class FlattenStage(Stage):
         return dy.view(self._shape)
 
 
-def max_pool_stage(
-    layer: nn.MaxPool2d, like: Tensor, shape: tuple[int, ...], reuse: bool = False
-) -> Stage:
+def max_pool_stage(layer: nn.MaxPool2d, like: Tensor, shape: tuple[int, ...]) -> Stage:
     """The fastest stage for pooling whose windows do not overlap.
 
     Args:
         layer: gives the size of the windows.
         like: of the kind of the buffers.
         shape: (B, H, W, C) of the input.
-        reuse: whether nobody needs the input any more once it is pooled.
     """
     _, height, width, _ = shape
     if pair(layer.kernel_size) == (2, 2) and height % 2 == 0 and width % 2 == 0:
-        return HalvingPoolStage(like, shape, reuse)
+        return HalvingPoolStage(like, shape)
     return MaxPoolStage(layer)
 
 
@@ -498,16 +488,14 @@ class HalvingPoolStage(Stage):
     """Maximum over 2×2 windows by comparing neighbours, first in rows, then in columns.
 
     Where values are equal the first one in reading order gets the gradient, as in PyTorch, whose
-    kernel is slower for the 64 bits of index that it writes beside every maximum. Gradients go
-    where values were that are not needed any more: less memory is more of it in the caches.
+    kernel is slower for the 64 bits of index that it writes beside every maximum.
 
     Args:
         like: of the kind of the buffers.
         shape: (B, H, W, C) of the input, H and W even.
-        reuse: whether nobody needs the input any more once it is pooled.
     """
 
-    def __init__(self, like: Tensor, shape: tuple[int, ...], reuse: bool) -> None:
+    def __init__(self, like: Tensor, shape: tuple[int, ...]) -> None:
         batch, height, width, channels = shape
         self._rows = like.new_empty(batch, height, width // 2, channels)
         self._y = like.new_empty(batch, height // 2, width // 2, channels)
@@ -516,16 +504,10 @@ class HalvingPoolStage(Stage):
         self._is_upper = torch.empty_like(self._y)
         self._upper = self._rows[:, 0::2]
         self._lower = self._rows[:, 1::2]
-        self._own: Tensor | None = None
-        if not reuse:
-            self._own = like.new_empty(shape)
-        self._dx: Tensor | None = None
+        self._dx = like.new_empty(shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to (B, H/2, W/2, C)."""
-        self._dx = self._own
-        if self._dx is None:
-            self._dx = x
         left = x[:, :, 0::2]
         right = x[:, :, 1::2]
         torch.ge(left, right, out=self._is_left)
@@ -537,13 +519,10 @@ class HalvingPoolStage(Stage):
         """(B, H/2, W/2, C) to (B, H, W, C)."""
         torch.mul(dy, self._is_upper, out=self._upper)
         torch.sub(dy, self._upper, out=self._lower)
-        dx = self._dx
-        assert dx is not None
-        self._dx = None  # not kept: the next step's convolution should find the same memory free
-        left = dx[:, :, 0::2]
+        left = self._dx[:, :, 0::2]
         torch.mul(self._rows, self._is_left, out=left)
-        torch.sub(self._rows, left, out=dx[:, :, 1::2])
-        return dx
+        torch.sub(self._rows, left, out=self._dx[:, :, 1::2])
+        return self._dx
 
 
 class MaxPoolStage(Stage):

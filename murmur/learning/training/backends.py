@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from murmur.learning.kernels.lockstep import Alone, Lockstep
 
 Precision = Literal["fp32", "bf16", "auto"]
+Reading = Callable[[int], Callable[[Tensor], Tensor]]
+"""Makes, for B images at a time and one thread, what computes their logits (B, num_classes).
+
+Images are (B, C, H, W), channels-last.
+"""
 
 
 class Backend(ABC):
@@ -95,12 +100,8 @@ class Backend(ABC):
     def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
-    def reading(self) -> Callable[[int], Callable[[Tensor], Tensor]]:
-        """What makes, for B images at a time and one thread, what computes their logits.
-
-        Images are (B, C, H, W), channels-last. In inference mode, and for the parameters as they
-        are now.
-        """
+    def reading(self) -> Reading:
+        """What reads images in inference mode, and with the parameters as they are now."""
         return lambda batch: self._flat.module
 
     def rest(self) -> None:  # noqa: B027

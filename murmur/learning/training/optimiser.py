@@ -1,4 +1,4 @@
-"""Optimisers over a flat parameter vector, in place and without allocation per step."""
+"""Steps over a flat parameter vector, in place and without allocation per step."""
 
 import math
 from typing import Literal
@@ -6,58 +6,47 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from murmur.settings import Decay, NotNegative, Positive, settings
+from murmur.settings import NotNegative, Positive, settings
 
 
 @settings
 class Optimisation:
     """How parameters w follow the gradient g of the mean loss over a batch.
 
-    The objective is loss + (weight_decay / 2)·‖w‖² + (proximal_mu / 2)·‖w − anchor‖².
+    The objective is loss + (proximal_mu / 2)·‖w − anchor‖².
 
     Attributes:
         lr: learning rate, finite and above 0.
         optimizer: ``sgd``, or ``adam`` (Kingma & Ba, ICLR 2015).
-        momentum: for SGD, v ← momentum·v + g; w ← w − lr·v. In [0, 1).
         betas: for Adam, the decay of its two moments, each in [0, 1).
-        weight_decay: L2 penalty, at least 0.
         proximal_mu: pull towards the anchor (FedProx, Li et al., MLSys 2020), at least 0.
 
     Raises:
-        ValueError: a setting is outside its range, or momentum is set for Adam.
+        ValueError: a setting is outside its range.
     """
 
     lr: Positive
     optimizer: Literal["sgd", "adam"] = "sgd"
-    momentum: Decay = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: NotNegative = 0.0
     proximal_mu: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        if self.momentum and self.optimizer == "adam":
-            raise ValueError(f"momentum={self.momentum}: must be 0 for adam; set betas instead")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas}: must be two numbers, at least 0 and below 1")
 
     @property
-    def is_plain(self) -> bool:
-        """Whether a step needs no state: w ← retention·w + pull·anchor − lr·g."""
-        return self.optimizer == "sgd" and self.momentum == 0
-
-    @property
     def pull(self) -> float:
-        """The share of the anchor in a plain step."""
+        """The share of the anchor in a step of SGD, w ← retention·w + pull·anchor − lr·g."""
         return self.lr * self.proximal_mu
 
     @property
     def retention(self) -> float:
-        """The share of the old parameters in a plain step."""
-        return 1 - self.lr * (self.weight_decay + self.proximal_mu)
+        """The share of the old parameters in a step of SGD."""
+        return 1 - self.pull
 
 
-class Optimiser:
-    """The moments of SGD with momentum and of Adam for a vector ``like`` this one, from zero on."""
+class Adam:
+    """The moments of Adam for a vector ``like`` this one, from zero on."""
 
     def __init__(self, like: Tensor) -> None:
         self._first, self._second, self._scratch = like.new_zeros(3, len(like)).unbind()
@@ -70,17 +59,11 @@ class Optimiser:
             vector: (d,), the parameters.
             gradient: (d,), of the mean loss over a batch.
             anchor: (d,), read where ``how`` has a proximal term.
-            how: any but plain SGD, which needs no state.
+            how: the rates.
         """
         self._steps += 1
-        if how.weight_decay:
-            gradient.add_(vector, alpha=how.weight_decay)
         if how.proximal_mu:
             gradient.add_(vector, alpha=how.proximal_mu).sub_(anchor, alpha=how.proximal_mu)
-        if how.optimizer == "sgd":
-            self._first.mul_(how.momentum).add_(gradient)
-            vector.sub_(self._first, alpha=how.lr)
-            return
         beta1, beta2 = how.betas
         self._first.mul_(beta1).add_(gradient, alpha=1 - beta1)
         self._second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)

@@ -6,8 +6,9 @@ plain sequences of layers, hand-written (``murmur.learning.kernels``).
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -15,16 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from murmur.common import seeded_torch
-from murmur.learning.inference import Inference
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
 from murmur.learning.process import LARGE
 from murmur.learning.training import backends, batches, stack, trial
-from murmur.learning.training.optimiser import Optimisation, Optimiser
+from murmur.learning.training.optimiser import Adam, Optimisation
 from murmur.learning.training.parameters import FlatModel
 
 if TYPE_CHECKING:  # kernels may not be installed
-    from murmur.learning.kernels.lockstep import Kind, Lockstep
+    from murmur.learning.kernels.lockstep import Lockstep
 
 
 class Trainer:
@@ -40,10 +40,9 @@ class Trainer:
         input_shape: (channels, height, width) of an image.
         num_classes: number of logits.
         device: a PyTorch device.
-        threads: CPU threads of PyTorch, for the whole process. One per worker is fastest where
-            there are as many workers as cores.
-        inference_threads: how many batches of ``logits`` are computed at a time, each by
-            ``threads`` of their own; the results do not depend on it.
+        inference_threads: how many batches of ``logits`` are computed at a time; the results do
+            not depend on it. PyTorch has one CPU thread for each, and one for training, which is
+            fastest where there are as many workers as cores.
         mixed_precision: whether ``stack`` computes products in bfloat16.
         exact_stack: whether ``stack`` gives the very bits of one client after the other
             (``murmur.learning.kernels.lockstep``), of tiny models on a CPU only.
@@ -67,7 +66,6 @@ class Trainer:
         num_classes: int,
         *,
         device: str = "cpu",
-        threads: int = 1,
         inference_threads: int = 1,
         mixed_precision: bool = False,
         exact_stack: bool = False,
@@ -77,13 +75,12 @@ class Trainer:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
             raise ValueError(f"num_classes={num_classes}: must be at least 2")
-        for name, count in (("threads", threads), ("inference_threads", inference_threads)):
-            if count < 1:
-                raise ValueError(f"{name}={count}: must be at least 1")
+        if inference_threads < 1:
+            raise ValueError(f"inference_threads={inference_threads}: must be at least 1")
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"device={device}: no CUDA device is available; use cpu")
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
         self.num_classes = num_classes
         self._device = torch.device(device)
         self._make = partial(model, input_shape=self.input_shape, num_classes=num_classes)
@@ -97,17 +94,10 @@ class Trainer:
         self._backend = backends.backend_for(self.flat, self.input_shape, fused, precision)
         self._images = batches.ResidentImages(self.input_shape, self._device)
         self._loader = batches.BatchLoader(self._backend.room, self._device)
-        self._inference = Inference(
-            self._module,
-            self._backend.reading,
-            num_classes,
-            self._device,
-            threads,
-            inference_threads,
-        )
+        self._inference_threads = inference_threads
         self.stack: stack.Stack | Lockstep | None = None
         if exact_stack:
-            self.stack = self._backend.lockstep(self._alone)
+            self.stack = self._backend.lockstep(self.train_share)
         elif stack.stackable(module):
             self.stack = stack.Stack(self.flat, self._images, num_classes, mixed_precision)
 
@@ -166,10 +156,8 @@ class Trainer:
         epochs: int | None = None,
         steps: int | None = None,
         indices: batches.Indices | None = None,
-        momentum: float = 0.0,
         optimizer: Literal["sgd", "adam"] = "sgd",
         betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.0,
         proximal_mu: float = 0.0,
         anchor: NDArray[np.float32] | None = None,
         correction: NDArray[np.float32] | None = None,
@@ -191,11 +179,9 @@ class Trainer:
             epochs: number of passes; either this or ``steps``.
             steps: number of steps, over as many passes as that takes.
             indices: which of the N examples to train on; all if None.
-            momentum: of SGD.
             optimizer: ``sgd`` or ``adam``.
             betas: of Adam.
-            weight_decay: L2 penalty; see ``training.optimiser.Optimisation``.
-            proximal_mu: pull towards ``anchor``.
+            proximal_mu: pull towards ``anchor``; see ``training.optimiser.Optimisation``.
             anchor: (d,); the parameters at the start of the call if None.
             correction: (d,), added to the gradient in every step (SCAFFOLD); nothing if None.
             soft_targets: whether labels are distributions.
@@ -206,7 +192,7 @@ class Trainer:
         Raises:
             ValueError: an argument is outside its range or of the wrong shape.
         """
-        how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
+        how = Optimisation(lr, optimizer, betas, proximal_mu)
         source = self._images.tensor(images)
         chosen = batches.index_tensor(indices, len(images))
         targets = batches.target_rows(labels, chosen, (len(images), self.num_classes), soft_targets)
@@ -227,7 +213,7 @@ class Trainer:
         with backend.training(rng) as vector:
             if pulled_to is None:
                 pulled_to = vector.clone() if proximal_mu else vector
-            optimiser = None if how.is_plain else Optimiser(vector)
+            optimiser = Adam(vector) if how.optimizer == "adam" else None
             for x, y in steps_ahead:
                 if optimiser is None:
                     backend.descend(x, y, how.lr, how.retention)
@@ -245,22 +231,10 @@ class Trainer:
             backend.rest()
         return self.parameters()
 
-    def logits(self, images: batches.Images, batch_size: int = 128) -> NDArray[np.float32]:
-        """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
-
-        The last bits of an image's logits may depend on which images share its batch.
-        """
-        self._images.check(images)
-        return self._inference.logits(images, batch_size)
-
-    def evaluate(self, images: batches.Images, labels: NDArray[np.int64]) -> Evaluation:
-        """Accuracy and mean cross-entropy over all ``images``."""
-        return evaluate_logits(self.logits(images), labels)
-
-    def _alone(
-        self, images: batches.Images, labels: NDArray[np.int64], share: stack.Share, kind: "Kind"
+    def train_share(
+        self, images: batches.Images, labels: batches.Labels, share: stack.Share, **how: Any
     ) -> NDArray[np.float32]:
-        """One client of ``kind`` by itself, for ``Lockstep`` to compare with."""
+        """``train`` for one client's ``share`` of the examples; ``how``: its further settings."""
         self.load(share.start)
         return self.train(
             images,
@@ -268,11 +242,54 @@ class Trainer:
             indices=share.indices,
             rng=share.rng,
             correction=share.correction,
-            batch_size=kind.batch_size,
-            steps=kind.steps,
-            lr=kind.how.lr,
-            proximal_mu=kind.how.proximal_mu,
+            **how,
         )
+
+    def logits(self, images: batches.Images, batch_size: int = 128) -> NDArray[np.float32]:
+        """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
+
+        The last bits of an image's logits may depend on which images share its batch, but not on
+        the number of threads. Memory beside the result is one batch for each.
+
+        Raises:
+            ValueError: ``batch_size`` is below 1, or the images are not (N, C, H, W).
+        """
+        self._images.check(images)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: must be at least 1")
+        self._module.eval()
+        with torch.inference_mode():
+            make = self._backend.reading()
+        source = batches.as_tensor(images)
+        result = torch.empty(len(images), self.num_classes)
+        starts = range(0, len(images), batch_size)
+        readers = min(self._inference_threads, len(starts))
+        if readers < 2 or self._device.type != "cpu":
+            self._read(make, source, result, starts, batch_size)
+            return result.numpy()
+        # PyTorch keeps the number of threads for each thread that calls it.
+        with ThreadPoolExecutor(readers, "inference", torch.set_num_threads, (1,)) as pool:
+            shares = [starts[first::readers] for first in range(readers)]
+            list(pool.map(lambda own: self._read(make, source, result, own, batch_size), shares))
+        return result.numpy()
+
+    def evaluate(self, images: batches.Images, labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy and mean cross-entropy over all ``images``."""
+        return evaluate_logits(self.logits(images), labels)
+
+    def _read(
+        self, make: backends.Reading, source: Tensor, result: Tensor, starts: range, size: int
+    ) -> None:
+        """Fill the rows of ``result`` that begin at ``starts``, ``size`` images at a time."""
+        count, channels, height, width = source.shape
+        # A copy, channels-last and aligned: results must not depend on the caller's memory.
+        buffer = torch.empty((min(size, count), height, width, channels), device=self._device)
+        with torch.inference_mode():
+            reader = lru_cache(make)
+            for start in starts:
+                part = source[start : start + size]
+                batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
+                result[start : start + size] = reader(len(part))(batch)
 
     def _arranged(self, name: str, values: NDArray[np.float32] | None) -> Tensor | None:
         """A vector of the model's order (d,) in that of the backend's steps."""

@@ -167,7 +167,7 @@ class LocalNormalisation:
             view[1].copy_(norm.bias)
             norm.weight.data = view[0]
             norm.bias.data = view[1]
-        self._optimiser = optimiser.Optimiser(self.vector)
+        self._optimiser = optimiser.Adam(self.vector)
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Scale and shift of each layer in ``vector``, (2, C) each."""
@@ -176,11 +176,11 @@ class LocalNormalisation:
 
     def begin(self) -> None:
         """A training begins: the optimiser starts afresh."""
-        self._optimiser = optimiser.Optimiser(self.vector)
+        self._optimiser = optimiser.Adam(self.vector)
 
     def step(self, how: optimiser.Optimisation) -> None:
         """Move scale and shift as ``how`` says."""
-        if how.is_plain:
+        if how.optimizer == "sgd":
             self.vector.sub_(self.gradient, alpha=how.lr)
         else:
             self._optimiser.step(self.vector, self.gradient, self.vector, how)

@@ -8,7 +8,6 @@ from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from murmur.learning.data.datasets import DataError
 from murmur.learning.features import pca
-from murmur.learning.features.components import fit
 
 TERMS = DeviceTerms([1, 2, 2], 3)
 
@@ -100,7 +99,7 @@ def featured_device(tmp_path, features, **more):
 
 def test_features_are_those_that_came_with_the_pool(tmp_path):
     pool, _ = featured_device(tmp_path, None)
-    fitted = fit(pca(components=6), pool[:20])  # not what this device would fit itself
+    fitted = pca(components=6).fit(pool[:20])  # not what this device would fit itself
     _, build = featured_device(tmp_path, fitted.digest, **fitted.arrays())
     people = build()
     assert people.dataset.input_shape == (6, 1, 1)
@@ -110,7 +109,7 @@ def test_features_are_those_that_came_with_the_pool(tmp_path):
 
 def test_features_of_a_pool_that_came_alone_are_fitted_here(tmp_path):
     pool, _ = featured_device(tmp_path, None)
-    fitted = fit(pca(components=6), pool)
+    fitted = pca(components=6).fit(pool)
     assert featured_device(tmp_path, fitted.digest)[1]().fitted.digest == fitted.digest
 
 

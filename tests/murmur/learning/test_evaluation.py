@@ -7,7 +7,7 @@ from murmur.learning.metrics import evaluate_logits
 def test_accuracy_and_cross_entropy() -> None:
     logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], np.float32))
     result = evaluate_logits(logits, np.array([0, 1]))
-    assert (result.correct, result.count, result.accuracy) == (1, 2, 0.5)
+    assert type(result.accuracy) is float and result.accuracy == 0.5
     assert result.loss == pytest.approx(-(np.log(0.5) + np.log(0.2)) / 2, rel=1e-6)
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from murmur.learning.data.datasets import digits
 from murmur.learning.features import scattering
-from murmur.learning.features.components import fit
 from murmur.learning.linear_model import centred, ridge, to_parameters, weights_of
 from murmur.learning.models import mlp
 from murmur.learning.public_labels import LabelSpreading, seeds_of, spread
@@ -18,7 +17,7 @@ SPREADING = LabelSpreading(components=30)
 def pool():
     data = digits()
     features = scattering(components=30)
-    fitted = fit(features, data.train.images[:500])
+    fitted = features.fit(data.train.images[:500])
     images = features.apply(fitted, data.train.images[:500])[:, :, 0, 0]
     return images, data.train.labels[:500]
 
@@ -81,7 +80,7 @@ def test_ridge_is_the_closed_form_and_weights_survive_the_trainer():
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[]), (6, 1, 1), 4
     )
-    parameters = to_parameters(trainer, weights)
+    parameters = to_parameters(weights)
     trainer.load(parameters)
     np.testing.assert_allclose(trainer.logits(x[:, :, None, None]), x @ weights, atol=1e-5)
     np.testing.assert_allclose(weights_of(trainer, parameters), weights, atol=1e-6)

@@ -209,8 +209,9 @@ def test_kd_dpfls_groups_are_given_in_their_order():
     assert [len(share) for share in shares] == [6000] * 5 + [400] * 40
 
 
-def test_sizes_are_given_one_by_one():
-    shares = draw(QuantitySkew(sizes=[7, 1, 30], alpha=0.1), MNIST_LIKE[:50], 3)
+def test_groups_may_have_skewed_labels():
+    groups = {f"group {size}": {"count": 1, "size": size} for size in (7, 1, 30)}
+    shares = draw(QuantitySkew(groups=groups, alpha=0.1), MNIST_LIKE[:50], 3)
     require_sound(shares, MNIST_LIKE[:50], complete=False)
     assert [len(share) for share in shares] == [7, 1, 30]
 
@@ -265,15 +266,16 @@ def test_settings_from_hydra_work_as_they_are():
         {"large": {"count": 1, "size": 9}, "general": {"count": 2, "size": 4}}
     )
     assert [len(s) for s in draw(QuantitySkew(groups=groups), MNIST_LIKE, 3)] == [9, 4, 4]
-    sizes = OmegaConf.create([2, 3])
-    assert [len(s) for s in draw(QuantitySkew(sizes=sizes), MNIST_LIKE, 2)] == [2, 3]
+
+
+TWO = {"sites": {"count": 2, "size": 51}}
 
 
 @pytest.mark.parametrize(
     ("partition", "num_clients", "said"),
     [
-        (QuantitySkew(sizes=[5, 5]), 3, r"^num_clients=3: sizes describes 2 clients"),
-        (QuantitySkew(sizes=[50, 51]), 2, r"^sizes=101 examples.*only 100"),
+        (QuantitySkew(groups=TWO), 3, r"^num_clients=3: groups describe 2 clients"),
+        (QuantitySkew(groups=TWO), 2, r"^groups=102 examples.*only 100"),
         (QuantitySkew(exponent=1.0, min_size=26), 4, r"^min_size=26: .*need 104 examples"),
         (Dirichlet(min_size=26), 4, r"^min_size=26: .*need 104 examples"),
         (Legacy(1e-3, min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
@@ -304,8 +306,7 @@ def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, s
         (QuantitySkew, {"exponent": None}),
         (QuantitySkew, {"groups": {"large": 5}}),
         (QuantitySkew, {"groups": {"large": {"count": 0, "size": 5}}}),
-        (QuantitySkew, {"sizes": [5, 0]}),
-        (QuantitySkew, {"sizes": [5.5]}),
+        (QuantitySkew, {"groups": {"large": {"count": 1, "size": 5.5}}}),
     ],
 )
 def test_bad_settings_are_refused_by_name(kind, values):
@@ -315,8 +316,8 @@ def test_bad_settings_are_refused_by_name(kind, values):
 
 
 def test_one_rule_for_sizes_and_not_two():
-    with pytest.raises(ValueError, match="exactly one of exponent, groups and sizes"):
-        QuantitySkew(exponent=1.0, sizes=[5])
+    with pytest.raises(ValueError, match="exactly one of them must be set"):
+        QuantitySkew(exponent=1.0, groups=TWO)
 
 
 @given(st.integers(0, 10_000), st.lists(st.floats(0, 1), min_size=1, max_size=30))

@@ -8,7 +8,7 @@ from murmur.learning.data.datasets import digits
 from murmur.learning.data.examples import DataError
 from murmur.learning.features import backbone, pca, scattering
 from murmur.learning.features import components as caching
-from murmur.learning.features.components import Components, featured, fit
+from murmur.learning.features.components import Components, featured
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def pool(data):
 
 
 def test_components_of_the_pool_are_white_and_every_vector_has_length_one(data):
-    fitted = fit(pca(components=20), pool(data))
+    fitted = pca(components=20).fit(pool(data))
     flat = pool(data).reshape(300, -1)
     white = (flat - fitted.mean) @ fitted.projection.T
     np.testing.assert_allclose(white.T @ white / 300, np.eye(20), atol=1e-3)
@@ -33,23 +33,23 @@ def test_components_of_the_pool_are_white_and_every_vector_has_length_one(data):
 
 
 def test_constant_pixels_and_small_pools_leave_fewer_components(data):
-    assert len(fit(pca(components=400), pool(data)).projection) < 64
-    assert len(fit(pca(components=400), pool(data)[:10]).projection) <= 9
+    assert len(pca(components=400).fit(pool(data)).projection) < 64
+    assert len(pca(components=400).fit(pool(data)[:10]).projection) <= 9
     with pytest.raises(ValueError, match="public=1"):
-        fit(pca(), pool(data)[:1])
+        pca().fit(pool(data)[:1])
 
 
 def test_only_the_pool_is_fitted_on(data):
     _, fitted = featured(data, scattering(components=30), POOL)
-    assert fitted.digest == fit(scattering(components=30), pool(data)).digest
-    assert fitted.digest != fit(scattering(components=30), pool(data)[:-1]).digest
+    assert fitted.digest == scattering(components=30).fit(pool(data)).digest
+    assert fitted.digest != scattering(components=30).fit(pool(data)[:-1]).digest
 
 
 def test_result_does_not_depend_on_the_number_of_threads(data):
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            fitted = fit(scattering(components=30), pool(data))
+            fitted = scattering(components=30).fit(pool(data))
             found.append(scattering().apply(fitted, data.test.images))
     assert np.array_equal(*found)
 
@@ -75,7 +75,7 @@ def test_cache_gives_the_same_and_a_damaged_one_is_named(data, tmp_path, monkeyp
 
 
 def test_what_was_fitted_travels_as_arrays(data):
-    fitted = fit(pca(components=20), pool(data))
+    fitted = pca(components=20).fit(pool(data))
     copy = Components.of(fitted.arrays())
     assert copy is not None
     assert copy.digest == fitted.digest
@@ -100,7 +100,7 @@ def test_backbone_computes_the_layer_before_the_last(tmp_path, data):
         components=10,
     )
     assert features.map(data.test.images[:2]).shape == (2, 512)
-    fitted = fit(features, pool(data)[:20])
+    fitted = features.fit(pool(data)[:20])
     assert features.apply(fitted, data.test.images[:5]).shape == (5, 10, 1, 1)
 
 

@@ -74,8 +74,6 @@ def plain_loop(
     ("settings", "optimiser"),
     [
         ({}, partial(torch.optim.SGD, lr=0.1)),
-        ({"weight_decay": 0.2}, partial(torch.optim.SGD, lr=0.1, weight_decay=0.2)),
-        ({"momentum": 0.9}, partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
         ({"optimizer": "adam"}, partial(torch.optim.Adam, lr=0.1)),
     ],
 )
@@ -85,16 +83,18 @@ def test_training_is_the_loop_that_everybody_writes(settings: Any, optimiser: An
     np.testing.assert_allclose(trained(epochs=3, **settings), reference, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_proximal_term_is_that_of_the_objective(momentum: float) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "theirs"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)]
+)
+def test_the_proximal_term_is_that_of_the_objective(optimizer: str, theirs: Any) -> None:
     subject, module = trainer(), MLP(SHAPE, 3)
     anchor = subject.initial(rng(9))
     state = subject.flat.state_dict(anchor)
-    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
+    optimiser = theirs(module.parameters(), lr=0.1)
     pulled = [state[name] for name, _ in module.named_parameters()]
     reference = plain_loop(subject, module, optimiser, 2, pulled)
-    result = trained(proximal_mu=0.7, anchor=anchor, momentum=momentum)
-    np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-6)
+    result = trained(proximal_mu=0.7, anchor=anchor, optimizer=optimizer)
+    np.testing.assert_allclose(result, reference, rtol=1e-3, atol=1e-5)
 
 
 def test_the_anchor_defaults_to_the_start() -> None:
@@ -119,11 +119,10 @@ def test_training_learns(model: Any, backend: type) -> None:
     after = subject.evaluate(images, labels)
     assert after.loss < 0.5 * before.loss
     assert after.accuracy > 0.8
-    assert after.count == 90
 
 
 @pytest.mark.parametrize("model", [MLP, TINY_CNN, GROUPNORM])
-@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adam", "lr": 0.01}])
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "lr": 0.01}])
 def test_a_call_is_not_changed_by_what_ran_before(model: Any, settings: Any) -> None:
     shape = (1, 20, 20)
     subject = trainer(model, shape)
@@ -138,14 +137,15 @@ def test_a_call_is_not_changed_by_what_ran_before(model: Any, settings: Any) -> 
 
     first = run()
     # Something else in between: other sizes, another optimiser, inference.
-    subject.train(images[:7], labels[:7], rng=rng(4), steps=3, batch_size=5, lr=0.1, momentum=0.5)
+    other: Any = {"optimizer": "adam", "lr": 0.1}
+    subject.train(images[:7], labels[:7], rng=rng(4), steps=3, batch_size=5, **other)
     subject.logits(images[:11])
     assert np.array_equal(run(), first)
     assert np.array_equal(trained(model, shape, rng=rng(3), **defaults), first)
     assert not np.array_equal(trained(model, shape, rng=rng(4), **defaults), first)
 
 
-@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}])
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam"}])
 def test_a_large_model_keeps_no_buffers_and_has_the_same_bits(monkeypatch, settings: Any) -> None:
     expected = trained(batch_size=16, **settings)
     monkeypatch.setattr("murmur.learning.training.trainer.LARGE", 1)
@@ -312,7 +312,7 @@ def test_bad_requests_are_refused_and_change_nothing(settings: Any, message: str
     [
         ({"input_shape": (8, 8)}, r"input_shape=\(8, 8\): "),
         ({"num_classes": 1}, "num_classes=1: "),
-        ({"threads": 0}, "threads=0: "),
+        ({"inference_threads": 0}, "inference_threads=0: "),
         ({"model": models.cnn_16, "input_shape": (1, 3, 3)}, r"input_shape=\(1, 3, 3\): too small"),
     ],
 )
