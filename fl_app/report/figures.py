@@ -507,18 +507,12 @@ def byte_count(value: float) -> str:
     return f"{value:.3g} B"
 
 
-def show(value: float | None) -> str:
-    """ε for people: "none" where there is none, ∞ where nothing protects."""
-    if value == math.inf:
-        return show_epsilon("infinity")
-    return show_epsilon(value)
-
-
 def measured_text(audit: CanaryAudit) -> str:
     """What canary clients measured, in words."""
     if audit.estimate is None:
-        return f"at least {show(audit.at_least)}"
-    return f"about {show(audit.estimate)} ({show(audit.low)} to {show(audit.high)})"
+        return f"at least {show_epsilon(audit.at_least)}"
+    ends = f"{show_epsilon(audit.low)} to {show_epsilon(audit.high)}"
+    return f"about {show_epsilon(audit.estimate)} ({ends})"
 
 
 def numbers_of(field: str, value: str) -> alt.Chart:
@@ -744,8 +738,8 @@ def _gap(shown: Sequence[Setting]) -> str:
     if not more:
         return f"Wherever a finite ε is claimed, it is {ways}."
     label = max(more, key=more.__getitem__)
-    claimed = show(finite[label].claimed)
-    stated = f"{show(finite[label].stated)} is {held[label]}"
+    claimed = show_epsilon(finite[label].claimed)
+    stated = f"{show_epsilon(finite[label].stated)} is {held[label]}"
     if len(shown) == 1:
         return f"The paper claims ε = {claimed} for this run; ε = {stated}."
     return (

@@ -23,6 +23,7 @@ import fl_app
 from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.additive import additive_figure
+from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file
 
 _MOST_PARTITIONS = 8
@@ -61,7 +62,7 @@ def page(
     additive = _additive(grouping)
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
-        "show": figures.show,
+        "show": show_epsilon,
         "words": _words,
         "measured_text": figures.measured_text,
         "byte_count": figures.byte_count,

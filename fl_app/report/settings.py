@@ -390,7 +390,7 @@ def _shown(key: str, value: str) -> str:
     figure = as_number(value)
     if figure is None or key != "privacy.epsilon":
         return value
-    return show_epsilon("infinity" if math.isinf(figure) else figure)
+    return show_epsilon(figure)
 
 
 def _natural(value: str) -> tuple[bool, float, str]:

@@ -6,6 +6,7 @@ implementations found (``published.yaml``) beside what the runs did, where their
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,10 @@ from fl_app.report.settings import Grouping, Setting, group, interval, most_foun
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
-_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_DIGITS = "0123456789-"
+_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+_TO_RAISED = str.maketrans(_DIGITS, _RAISED)
+_FROM_RAISED = str.maketrans(_RAISED, _DIGITS)
 _PUBLISHED = Path(__file__).with_name("published.yaml")
 
 
@@ -169,7 +173,7 @@ def as_latex(records: Sequence[Record]) -> str:
         if len(promises) > 1:
             heading = rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{_escaped(promise)}}}}}"
             lines.append(_line([heading]))
-        lines += [_line(_cell(record, name) for name in names) for record in members]
+        lines += [_line(_escaped(_cell(record, name)) for name in names) for record in members]
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
@@ -180,7 +184,7 @@ def as_markdown(records: Sequence[Record]) -> str:
     tables = []
     for promise, members in _by_promise(records).items():
         rows = [names, ["---", *["---:"] * (len(names) - 1)]]
-        rows += [[_marked(record, name) for name in names] for record in members]
+        rows += [[_cell(record, name).replace("|", "¦") for name in names] for record in members]
         lines = [f"| {' | '.join(row)} |" for row in rows]
         tables.append("\n".join([_caption({promise: members}), "", *lines]) + "\n")
     return "\n".join(tables)
@@ -216,31 +220,13 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(record: Record, name: str) -> str:
-    """One value in LaTeX, with its interval where it has one; "--" for none."""
-    value = record.get(name)
-    half = record.get(f"{name} ±")
-    if value is None:
-        return "--"
-    if isinstance(value, str):
-        return _escaped(value)
-    if math.isinf(value):
-        return r"$\infty$"
-    if half is not None:
-        return rf"${value:.3f} \pm {half:.3f}$"
-    if abs(value) < 1e4:
-        return f"{value:.4g}"
-    digits, _, exponent = f"{value:.2e}".partition("e")
-    return rf"${digits} \times 10^{{{int(exponent)}}}$"
-
-
-def _marked(record: Record, name: str) -> str:
-    """One value in Markdown, with its interval where it has one; "–" for none."""
+    """One value in words, with its interval where it has one; "–" for none."""
     value = record.get(name)
     half = record.get(f"{name} ±")
     if value is None:
         return "–"
     if isinstance(value, str):
-        return value.replace("|", "¦")
+        return value
     if math.isinf(value):
         return "∞"
     if half is not None:
@@ -248,7 +234,7 @@ def _marked(record: Record, name: str) -> str:
     if abs(value) < 1e4:
         return f"{value:.4g}"
     digits, _, exponent = f"{value:.2e}".partition("e")
-    return f"{digits} × 10{str(int(exponent)).translate(_RAISED)}"
+    return f"{digits} × 10{str(int(exponent)).translate(_TO_RAISED)}"
 
 
 def _escaped(text: str) -> str:
@@ -258,9 +244,11 @@ def _escaped(text: str) -> str:
     # TeX itself reads "^^5c" as a backslash, before anything else.
     text = text.replace("^", r"\textasciicircum ").replace("~", r"\textasciitilde ")
     signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
-    for sign, written in {**signs, "±": r"$\pm$", "\u00a0": "~"}.items():
+    signs |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "\u00a0": "~"}
+    for sign, written in signs.items():
         text = text.replace(sign, written)
-    return text
+    powers = re.compile(f"[{_RAISED}]+")
+    return powers.sub(lambda power: f"$^{{{power[0].translate(_FROM_RAISED)}}}$", text)
 
 
 def _plain(text: str) -> Any:

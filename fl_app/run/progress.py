@@ -3,6 +3,7 @@
 It reads the run's own rows, so it works the same for every engine and costs the run nothing.
 """
 
+import math
 import re
 import shlex
 import textwrap
@@ -133,11 +134,12 @@ def show_epsilon(value: float | str | None) -> str:
     """ε for people: three digits, rounded up, or the sign for infinity.
 
     Args:
-        value: a number; "infinity", as JSON has it; None, where nothing is claimed or proven.
+        value: a number; infinite, or "infinity", as JSON has it; None, where nothing is claimed or
+            proven.
     """
     if value is None:
         return "none"
-    if value == "infinity":
+    if value in ("infinity", math.inf):
         return "∞"
     return three_digits(float(value))
 

@@ -7,7 +7,6 @@ one promise can be compared. ε is what the statement puts first, against the ad
 budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
-import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -285,5 +284,5 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if name in (EPSILON, CLAIMED):
-        return show_epsilon("infinity" if value == math.inf else value)
+        return show_epsilon(value)
     return f"{value:{_FORMATS[name]}}"

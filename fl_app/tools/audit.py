@@ -12,7 +12,6 @@ written, or settings as for a run.
 """
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from fl_app import attack
 from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
+from fl_app.report.reading import read_stated
 from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
 from murmur.common import counted, three_digits
@@ -182,7 +182,7 @@ def main(argv: list[str]) -> int:
     if options.words and Path(options.words[0]).is_dir():
         folder = Path(options.words[0])
         config = load(folder / "config.yaml")
-        statement = read_statement(folder / "privacy.json")
+        _, statement = read_stated(folder)
         # The largest of many looks would hold with less confidence than each of them.
         unmeasured = tuple(replace(each, measured=None) for each in statement.guarantees)
         statement = replace(statement, guarantees=unmeasured)
@@ -507,18 +507,6 @@ def first_task(strategy: CohortStrategy) -> Task:
     return Task(1, client, model, arrays, settings)
 
 
-def read_statement(path: Path) -> Statement:
-    """A run's privacy statement, from ``path``.
-
-    Raises:
-        ConfigError: it is missing or damaged.
-    """
-    try:
-        return Statement.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error!r}); run the run again") from error
-
-
 def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     """Print one adversary's claimed, proven or assumed, and measured ε.
 
@@ -535,11 +523,10 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     kind = "proven "
     if bound.is_assumed:
         kind = "assumed"
+    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
     if math.isinf(bound.epsilon):
-        print(f"  {kind} ε   {progress.show_epsilon('infinity')} for {what}")
         print("  measured ε  not attacked: unprotected")
         return
-    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
     if found is None:
         print("  measured ε  not attacked")
         return

@@ -16,7 +16,7 @@ from pathlib import Path
 import fl_app
 import fl_app.console
 from fl_app.config.errors import ConfigError
-from fl_app.report.reading import is_run, read, read_run
+from fl_app.report.reading import read, read_stated
 from fl_app.tools.options import parser_of
 from murmur.common import counted, replace_file
 from murmur.privacy.statement import render
@@ -79,30 +79,25 @@ def statement(argv: list[str]) -> int:
         ConfigError: there is no run or no statement, or nobody is named as the curator.
     """
     given = parser_of("statement").parse_args(argv)
-    if not is_run(given.run):
-        raise ConfigError(f"{given.run}: is no run; name a folder that `murmur` has written")
-    run = read_run(given.run)
-    if run.statement is None:
-        why = "; ".join(run.problems) or "it has no privacy.json yet"
-        raise ConfigError(f"{given.run}: holds no privacy statement ({why})")
+    run, said = read_stated(given.run)
     if given.format == "text":
-        print(render(run.statement))
+        print(render(said))
         return 0
     if given.format == "json":
-        print(json.dumps(run.statement.to_dict(), indent=2))
+        print(json.dumps(said.to_dict(), indent=2))
         return 0
     fl_app.require("report", "jinja2")
     from fl_app.report.disclosure import Curator, document, registry_entry
 
     if given.format == "markdown":
-        print(document(run, run.statement, mechanisms(given.run)), end="")
+        print(document(run, said, mechanisms(given.run)), end="")
         return 0
     if given.curator is None:
         raise ConfigError("--curator: a registry must know who publishes; give your name")
     if given.curator_type is None:
         raise ConfigError("--curator-type: say what you are: Government, Industry, Nonprofit")
     curator = Curator(given.curator, given.curator_type, given.region, given.use)
-    print(registry_entry(run, run.statement, mechanisms(given.run), curator), end="")
+    print(registry_entry(run, said, mechanisms(given.run), curator), end="")
     return 0
 
 
