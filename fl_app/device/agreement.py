@@ -170,8 +170,8 @@ def _composed(
     # only where a server sets more than is listed.
     read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
-    terms: dict[str, Any] = {"shape": _listed(shape), "classes": _listed(classes)}
-    terms["sizes"] = _listed(sizes)
+    terms: dict[str, Any] = {"shape": listed(shape), "classes": listed(classes)}
+    terms["sizes"] = listed(sizes)
     for key, value in words.items():
         if key in limits:
             allowed = _within(key, value, limits[key])
@@ -192,7 +192,7 @@ def _composed(
     return composition.finished(config)
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """``value`` as a configuration can hold it."""
     if isinstance(value, tuple):
         return list(value)

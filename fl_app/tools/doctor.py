@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http.client import HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,6 +37,7 @@ from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missi
 from fl_app.tools.options import parser_of
 
 if TYPE_CHECKING:
+    from fl_app.device.data import OwnData
     from murmur.privacy.policy import GuardRules
 
 OK = "ok"
@@ -107,16 +107,17 @@ def show(checks: Sequence[Check]) -> None:
     fl_app.console.console(highlight=False).print(table)
 
 
-def attempt(name: str, check: Callable[[], Check], advice: str) -> Check:
-    """``check()``, or the failure that it ran into.
+def attempt(name: str, advice: str, check: Callable[..., Check], *about: Any) -> Check:
+    """``check(*about)``, or the failure that it ran into.
 
     Args:
         name: of the failure's line.
-        check: may raise anything.
-        advice: what to do where it does.
+        advice: what to do where ``check`` raises, which may be anything.
+        check: looks at ``about``.
+        about: its arguments.
     """
     try:
-        return check()
+        return check(*about)
     except Exception as error:  # a doctor reports whatever is wrong, and goes on
         return Check(name, FAIL, " ".join(str(error).split()) or type(error).__name__, advice)
 
@@ -131,12 +132,11 @@ def _server(arguments: argparse.Namespace) -> Iterator[Check]:
     authority = arguments.ssl_ca_certfile
     own = arguments.ssl_certfile
     again = "make them with deploy/certificates.sh"
-    yield attempt("certificate authority", partial(certificate, authority), again)
-    yield attempt("certificate", partial(certificate, own, authority), again)
-    yield attempt("key", partial(private_key, arguments.ssl_keyfile, own), again)
+    yield attempt("certificate authority", again, certificate, authority)
+    yield attempt("certificate", again, certificate, own, authority)
+    yield attempt("key", again, private_key, arguments.ssl_keyfile, own)
     if arguments.results is not None:
-        results = partial(writable, "results", arguments.results)
-        yield attempt("results", results, "choose another folder")
+        yield attempt("results", "choose another folder", writable, "results", arguments.results)
     yield disk(arguments.results or Path.cwd())
     if arguments.superlink:
         yield from superlink(arguments.superlink, authority)
@@ -153,10 +153,10 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     yield from _machine()
     yield from _sent_code(arguments)
     config = _node_config(arguments.node_config)
-    yield attempt("policy", partial(policy, config), "see deploy/policy.example.yaml")
+    yield attempt("policy", "see deploy/policy.example.yaml", policy, config)
     folder = device_folder(config)
-    yield attempt("state", partial(writable, "state", folder), "set state=FOLDER")
-    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
+    yield attempt("state", "set state=FOLDER", writable, "state", folder)
+    yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield from _data(config, folder)
     yield from _identities(config, folder)
     yield disk(folder)
@@ -169,7 +169,7 @@ def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     yield python_version()
     yield package("flwr", FLOWER)
     yield from guard_checks(folder)
-    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
+    yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
     yield _secret(arguments.superexec_auth_secret_file)
     yield from _supernode(arguments)
@@ -182,10 +182,10 @@ def _supernode(arguments: argparse.Namespace) -> Iterator[Check]:
     if key is None:
         yield Check("key", WARN, "none given", "--auth-supernode-private-key FILE")
     else:
-        yield attempt("key", partial(private_key, key), "make one: deploy/node-key.sh")
+        yield attempt("key", "make one: deploy/node-key.sh", private_key, key)
     if authority is not None:
-        check = partial(certificate, authority)
-        yield attempt("certificate authority", check, "get ca.pem from the server")
+        advice = "get ca.pem from the server"
+        yield attempt("certificate authority", advice, certificate, authority)
     if arguments.superlink and (authority is None or authority.exists()):
         yield from superlink(arguments.superlink, authority)
 
@@ -253,7 +253,7 @@ def _secret(file: Path | None) -> Check:
         found = "none: every account here can answer in this device's name"
         return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
     advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-    return attempt("secret", partial(secret, file), advice)
+    return attempt("secret", advice, secret, file)
 
 
 def policy(config: Mapping[str, Any]) -> Check:
@@ -278,9 +278,10 @@ def policy_file(path: Path) -> Check:
     now = datetime.now(UTC)
     rules.require_valid(now)
     left = (rules.expires - now).days
-    check = not_writable_by_others("policy", path)
-    if check.status == FAIL:
-        return check
+    mode = path.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found = f"{path} may be written by others ({stat.filemode(mode)})"
+        return Check("policy", FAIL, found, f"chmod go-w {path}")
     if left < SOON:
         return Check("policy", WARN, f"expires in {left} days", f"renew `expires` in {path}")
     return Check("policy", OK, f"valid for {left} days")
@@ -310,36 +311,31 @@ def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
         folder: the device's; what is read is kept in its cache, as in a run.
     """
     from fl_app.config.settings import DeviceTerms
-    from fl_app.device.node_settings import OwnerSettings
+    from fl_app.device.agreement import listed
+    from fl_app.device.data import OwnData, device_population
+    from fl_app.device.node_settings import DeviceError, OwnerSettings
 
     own = OwnerSettings.of(config)
     if not own.clients:
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
-    if own.data is None:
-        yield Check("data", FAIL, "none", "data=PATH in node-config")
-    elif own.shape is None or own.classes is None:
-        yield Check("data", FAIL, "their form is not said", "shape= and classes= in node-config")
+    try:
+        terms = DeviceTerms(listed(own.shape), listed(own.classes), sizes=listed(own.sizes))
+        device_population(own, terms)
+    except (DeviceError, ValueError) as error:
+        yield Check("data", FAIL, str(error), "see deploy/README.md")
     else:
-        classes: int | list[str]
-        if isinstance(own.classes, int):
-            classes = own.classes
-        else:
-            classes = list(own.classes)
-        terms = DeviceTerms(list(own.shape), classes)
+        data = OwnData(own, terms, folder / "cache")
         for client in own.clients:
-            check = partial(_client_data, own, client, terms, folder / "cache")
-            yield attempt(f"data of client {client}", check, "correct the file that is named")
+            advice = "correct the file that is named"
+            yield attempt(f"data of client {client}", advice, _client_data, data, client)
     if own.public is not None:
-        public = partial(_public, Path(own.public))
-        yield attempt("public pool", public, "get public.npz from the server")
+        advice = "get public.npz from the server"
+        yield attempt("public pool", advice, _public, Path(own.public))
 
 
-def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
+def _client_data(data: "OwnData", client: int) -> Check:
     """How many examples a client has, read as for a run; DataError where they do not fit."""
-    from fl_app.device.data import load_own
-
-    found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
-    return Check(f"data of client {client}", OK, f"{len(found)} examples")
+    return Check(f"data of client {client}", OK, f"{len(data.of(client))} examples")
 
 
 def _public(file: Path) -> Check:
@@ -420,18 +416,6 @@ def writable(name: str, folder: Path) -> Check:
     if os.access(folder.expanduser(), os.W_OK):
         return Check(name, OK, str(folder))
     return Check(name, FAIL, f"{folder} cannot be written", "chown it to this user")
-
-
-def not_writable_by_others(name: str, file: Path) -> Check:
-    """Whether a file that decides what leaves is nobody else's to change.
-
-    ``name``: of the check. OSError where there is no such file.
-    """
-    mode = file.stat().st_mode
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found = f"{file} may be written by others ({stat.filemode(mode)})"
-        return Check(name, FAIL, found, f"chmod go-w {file}")
-    return Check(name, OK, stat.filemode(mode))
 
 
 def private_key(file: Path, certificate: Path | None = None) -> Check:
@@ -583,7 +567,7 @@ def guard_checks(folder: Path) -> Iterator[Check]:
     from murmur.privacy.policy import Policy
 
     path = folder / "policy.yaml"
-    yield attempt("policy", partial(policy_file, path), "see docs/any-flower-app.md")
+    yield attempt("policy", "see docs/any-flower-app.md", policy_file, path)
     rules = Policy.load(path).guard
     without: tuple[str, ...] = ()
     if rules is None:
@@ -595,7 +579,7 @@ def guard_checks(folder: Path) -> Iterator[Check]:
         yield isolation(part, part in lacking, part in without)
     yield limits(os.geteuid())
     if rules is not None:
-        yield attempt("apps' data", partial(_apps_data, folder, rules), "correct guard.data")
+        yield attempt("apps' data", "correct guard.data", _apps_data, folder, rules)
 
 
 def isolation(part: str, lacking: bool, without: bool) -> Check:

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +104,10 @@ def checks(
     most = len(planned_releases(experiment))
     found = f"{experiment.config.strategy.name}; a client releases at most {most} times"
     yield Check("run", OK, found)
-    agreement = partial(_agreement, experiment, words)
-    yield attempt("devices' conf/", agreement, "see server_may_set in conf/")
+    yield attempt("devices' conf/", "see server_may_set in conf/", _agreement, experiment, words)
     for path in policies:
         name = f"policy {path}"
-        yield attempt(name, partial(_verdict, name, experiment, path, None), _ADVICE)
+        yield attempt(name, _ADVICE, _verdict, name, experiment, path, None)
     if "policy" in node_config:
         ledger = device_folder(node_config) / "ledger.sqlite"
         for client in OwnerSettings.of(node_config).clients:
@@ -118,7 +116,7 @@ def checks(
             before = None
             if ledger.exists():
                 before = (ledger, client)
-            yield attempt(name, partial(_verdict, name, experiment, path, before), _ADVICE)
+            yield attempt(name, _ADVICE, _verdict, name, experiment, path, before)
 
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
