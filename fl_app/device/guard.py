@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
@@ -353,13 +353,6 @@ def _environment(scratch: Path) -> dict[str, str]:
     }
 
 
-class _Taken(NamedTuple):
-    """What a group of processes has now."""
-
-    processes: int
-    memory: int
-
-
 class _Watched:
     """A locked process and all that it started: its process group, which it cannot leave.
 
@@ -442,18 +435,18 @@ class _Watched:
         What the kernel counts for each process, this counts for all of them. In namespaces it
         writes on no disk; elsewhere what others write there meanwhile counts as well.
         """
-        taken = _taken(self._process.pid)
-        if taken.processes > self._rules.processes:
-            raise AppError(f"the app has {taken.processes} processes")
-        if taken.memory > self._rules.memory:
-            raise AppError(f"the app has {taken.memory >> 20} MiB of memory")
+        processes, memory = _taken(self._process.pid)
+        if processes > self._rules.processes:
+            raise AppError(f"the app has {processes} processes")
+        if memory > self._rules.memory:
+            raise AppError(f"the app has {memory >> 20} MiB of memory")
         on_disk = "namespaces" in self._rules.without
         if on_disk and self._free - _free_bytes(self._folder) > self._rules.disk:
             raise AppError("the app fills the disk")
 
 
-def _taken(group: int) -> _Taken:
-    """What the processes of ``group`` have; memory is what no file holds as well."""
+def _taken(group: int) -> tuple[int, int]:
+    """How many processes ``group`` has, and their memory in bytes: what no file holds as well."""
     count = 0
     memory = 0
     for place in Path("/proc").glob("[0-9]*"):
@@ -469,7 +462,7 @@ def _taken(group: int) -> _Taken:
         for line in status.splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 memory += int(line.split()[1]) << 10
-    return _Taken(count, memory)
+    return count, memory
 
 
 def _free_bytes(folder: Path) -> int:

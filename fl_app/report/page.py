@@ -25,16 +25,10 @@ from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.additive import additive_figure
 from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file
+from murmur.privacy.statement import NEIGHBOURS, UNITS
 
 _MOST_PARTITIONS = 8
 _MOST_SCORES = 6  # beside the first
-_WORDS = {
-    "replace_one": "one unit exchanged for another",
-    "add_remove": "one unit more or less",
-    "replace_special": "one unit exchanged for one that contributes nothing",
-    "client": "everything that one client holds",
-    "record": "one record",
-}
 
 
 def page(
@@ -63,10 +57,17 @@ def page(
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
         "show": show_epsilon,
-        "words": _words,
+        "units": UNITS,
+        "neighbours": NEIGHBOURS,
         "measured_text": figures.measured_text,
         "byte_count": figures.byte_count,
         "states_of": lambda runs: Counter(run.state for run in runs),
+    }
+    every = [*shown, *more, *additive, *partitions]
+    drawn = {
+        "config": figures.CONFIG,
+        "light": figures.LIGHT,
+        "figures": {figure.id: asdict(figure) for figure in every},
     }
     text: str = template("page.html", known, autoescape=True).render(
         source=source,
@@ -84,7 +85,7 @@ def page(
         more=more,
         partitions=partitions,
         additive=additive,
-        drawn=_drawn([*shown, *more, *additive, *partitions]),
+        drawn=drawn,
         budget=tables.budget_records(grouping),
         statements=_statements(grouping),
         common=_common(source.runs),
@@ -121,19 +122,6 @@ def vega() -> str:
 def _digest(script: str) -> str:
     """SHA-256 of a script in base64, as a content policy names it."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _drawn(shown: Sequence[figures.Figure]) -> dict[str, Any]:
-    """What the page's script reads.
-
-    Returns:
-        Each figure by its id, how charts look, and colours for white paper.
-    """
-    return {
-        "config": figures.CONFIG,
-        "light": figures.LIGHT,
-        "figures": {f.id: asdict(f) for f in shown},
-    }
 
 
 def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
@@ -229,8 +217,3 @@ def _refusals(grouping: settings.Grouping) -> list[tuple[str, str, int]]:
                 if isinstance(reasons, Mapping):
                     counts.update((setting.label, str(why)) for why in reasons.values())
     return [(label, why, count) for (label, why), count in counts.most_common(50)]
-
-
-def _words(value: str) -> str:
-    """A word of a statement for people."""
-    return _WORDS.get(value, value.replace("_", " "))

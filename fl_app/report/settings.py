@@ -247,7 +247,8 @@ def group(runs: Sequence[Run]) -> Grouping:
     values = [{key: value_of(run, key) for key in keys} for run in runs]
     differing = [key for key in keys if len({value[key] for value in values}) > 1]
     families = _families(runs)
-    telling = [key for key in differing if _tells_apart(key, values, families)]
+    apart = pandas.DataFrame(values).groupby(pandas.Series(families)).nunique().gt(1).any()
+    telling = [key for key in differing if apart[key]]  # others only repeat the algorithm's name
     gathered: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run, value, family in zip(runs, values, families, strict=True):
         chosen = tuple(value[key] for key in telling)
@@ -356,14 +357,6 @@ def _matters(key: str) -> bool:
         return True
     plain = key.replace("/", ".")
     return not any(plain == name or plain.startswith(f"{name}.") for name in _NO_SETTING)
-
-
-def _tells_apart(key: str, values: Sequence[Mapping[str, str]], families: Sequence[str]) -> bool:
-    """Whether ``key`` differs within a family; else it only repeats the algorithm's name."""
-    seen: dict[str, set[str]] = {}
-    for value, family in zip(values, families, strict=True):
-        seen.setdefault(family, set()).add(value[key])
-    return any(len(own) > 1 for own in seen.values())
 
 
 def _families(runs: Sequence[Run]) -> list[str]:

@@ -15,7 +15,6 @@ import platform
 import shutil
 import ssl
 import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -166,7 +165,6 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
 def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
     folder = arguments.device.expanduser().absolute()
-    yield python_version()
     yield package("flwr", FLOWER)
     yield from guard_checks(folder)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
@@ -205,8 +203,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    """Whether Python and the packages that every client needs are here."""
-    yield python_version()
+    """Whether the packages that every client needs are here."""
     yield package("flwr", FLOWER)
     for name in ("torch", "hydra-core", "safetensors", "cryptography"):
         yield package(name)
@@ -360,17 +357,6 @@ def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
         name = f"key of client {client} in secure sums"
         public = public_identity(identity_in(identity_file(folder, client)))
         yield Check(name, OK, f"{client} {public.hex()}")
-
-
-def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
-    """Whether Python is 3.11 to 3.13.
-
-    ``running``: (major, minor) of the one that runs this.
-    """
-    found = ".".join(map(str, running))
-    if (3, 11) <= running < (3, 14):
-        return Check("Python", OK, found)
-    return Check("Python", FAIL, found, "install Python 3.11, 3.12 or 3.13")
 
 
 def package(name: str, versions: tuple[str, ...] = ()) -> Check:
