@@ -224,7 +224,16 @@ class LockedApp:
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
         with self._scratch() as scratch, _room(self.folder, 2 * largest + _ROOM):
-            head = {"sandbox": self._sandbox(scratch), "record": record, "names": list(sent)}
+            sandbox = Sandbox(
+                folder=str(scratch),
+                readable=tuple(str(path) for path in self.rules.data),
+                memory=self.rules.memory,
+                disk=self.rules.disk,
+                processes=self.rules.processes,
+                cpu=self.rules.cpu_seconds,
+                without=self.rules.without,
+            )
+            head = {"sandbox": vars(sandbox), "record": record, "names": list(sent)}
             parts = [
                 message_to_proto(message).SerializeToString(),
                 context_to_proto(own).SerializeToString(),
@@ -247,19 +256,6 @@ class LockedApp:
                 }
             )
         return Message(content, reply_to=message)
-
-    def _sandbox(self, scratch: Path) -> dict[str, Any]:
-        """``Sandbox`` for this run, as JSON has it."""
-        sandbox = Sandbox(
-            folder=str(scratch),
-            readable=tuple(str(path) for path in self.rules.data),
-            memory=self.rules.memory,
-            disk=self.rules.disk,
-            processes=self.rules.processes,
-            cpu=self.rules.cpu_seconds,
-            without=self.rules.without,
-        )
-        return vars(sandbox)
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:

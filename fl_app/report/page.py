@@ -49,7 +49,14 @@ def page(
     scores = settings.score_names(source.runs)
     compared = tables.references(grouping)
     main = scores[0] if scores else "accuracy"
-    shown = figures.figures(grouping, scores, compared, over, by)
+    found = [
+        figures.swept_figure(grouping, main, over, by),
+        figures.epsilon_figure(grouping, main),
+        figures.rounds_figure(grouping, main, compared),
+        figures.bytes_figure(grouping, main),
+        figures.spend_figure(grouping),
+    ]
+    shown = [figure for figure in found if figure is not None]
     others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)

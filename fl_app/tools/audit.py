@@ -266,7 +266,9 @@ def findings(
     release = node.client.event(task)  # a task that it would refuse is not attacked either
     assert release is not None
     messages = Messages(node.client, task)
-    _take_part(strategy)  # what a paper claims may depend on the rounds
+    for number in range(1, strategy.setup.budget.rounds + 1):
+        # What a paper claims may depend on how often each client takes part.
+        strategy.participations.update(map(int, strategy.cohort(number)))
     statement = strategy.report.statement()
     fresh = strategy.state()
     exposures = strategy.exposures()
@@ -491,12 +493,6 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
         return sorted({1, len(rounds)})
     asked = sum(task.client in strategy.cohort(number) for number in rounds)
     return sorted({1, max(asked, 1)})
-
-
-def _take_part(strategy: CohortStrategy) -> None:
-    """Count the participations that the run plans, on which what a paper claims may depend."""
-    for number in range(1, strategy.setup.budget.rounds + 1):
-        strategy.participations.update(map(int, strategy.cohort(number)))
 
 
 def first_task(strategy: CohortStrategy) -> Task:

@@ -165,7 +165,8 @@ def supernode(argv: list[str]) -> int:
 
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    if not any(word.partition("=")[0] == SECRET for word in argv) and not _asks_for_words(argv):
+    enough = {SECRET, "-h", "--help", "-V", "--version"}  # all but the first need no secret
+    if enough.isdisjoint(word.partition("=")[0] for word in argv):
         print(f"murmur supernode: {SECRET} FILE: must be given; {WHY}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
@@ -185,11 +186,6 @@ def _log_error() -> None:
     Its text may be a server's: nothing of it moves the cursor of a terminal.
     """
     print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
-
-
-def _asks_for_words(argv: list[str]) -> bool:
-    """Whether the words ask for help or a version, which need no secret."""
-    return not {"-h", "--help", "-V", "--version"}.isdisjoint(argv)
 
 
 def mend() -> None:
