@@ -337,20 +337,16 @@ def _within(key: str, value: Any, limit: Any) -> Any:
             return None
         limit = [word for word in limit if word is not None]
     if len(limit) == 2 and all(type(bound) in (int, float) for bound in limit):
-        return _between(key, value, *limit)
+        low, high = limit
+        kinds: tuple[type, ...] = (int, float)
+        if type(low) is type(high) is int:  # an integer where both bounds are, else a real
+            kinds = (int,)
+        if type(value) in kinds and low <= value <= high:
+            return value
+        raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
     if any(type(value) is type(word) and value == word for word in limit):
         return value
     raise _refused(key, value, f"one of {', '.join(map(str, limit))}")
-
-
-def _between(key: str, value: Any, low: float, high: float) -> Any:
-    """A number in low..high: an integer where both bounds are, else a real."""
-    kinds: tuple[type, ...] = (int, float)
-    if type(low) is type(high) is int:
-        kinds = (int,)
-    if type(value) in kinds and low <= value <= high:
-        return value
-    raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
 
 
 def _refused(key: str, value: Any, allowed: str) -> errors.ConfigError:

@@ -69,11 +69,9 @@ def _featured(
     Where that copy holds none they are fitted here, which gives the same where the processor does.
     """
     fitted: Any = None
-    if not features.needs_pool:
-        fitted = features.fit(people.public)
-    elif owner.public is None:
-        raise DeviceError("features need what they were fitted with; name a copy (public=FILE)")
-    else:
+    if features.needs_pool:
+        if owner.public is None:
+            raise DeviceError("features need what they were fitted with; name a copy (public=FILE)")
         fitted = features.read(read_npz(Path(owner.public).expanduser()))
     if fitted is None:
         fitted = features.fit(people.public)

@@ -13,6 +13,7 @@ since an answer leaves at the instant that the owner's policy fixes.
 import math
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -362,7 +363,7 @@ class _Watched:
         self._process = process
         self._rules = rules
         self._folder = folder
-        self._free = _free_bytes(folder)
+        self._free = shutil.disk_usage(folder).free
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
@@ -437,7 +438,7 @@ class _Watched:
         if memory > self._rules.memory:
             raise AppError(f"the app has {memory >> 20} MiB of memory")
         on_disk = "namespaces" in self._rules.without
-        if on_disk and self._free - _free_bytes(self._folder) > self._rules.disk:
+        if on_disk and self._free - shutil.disk_usage(self._folder).free > self._rules.disk:
             raise AppError("the app fills the disk")
 
 
@@ -459,9 +460,3 @@ def _taken(group: int) -> tuple[int, int]:
             if line.startswith(("RssAnon:", "RssShmem:")):
                 memory += int(line.split()[1]) << 10
     return count, memory
-
-
-def _free_bytes(folder: Path) -> int:
-    """What is free on the disk that holds ``folder``."""
-    about = os.statvfs(folder)
-    return about.f_bavail * about.f_frsize

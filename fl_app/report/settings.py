@@ -128,17 +128,19 @@ class Setting:
     @property
     def bytes_up(self) -> float | None:
         """Bytes that a run's clients sent, on average; None where none has started."""
-        if not self.started:
-            return None
-        return math.fsum(map(total_bytes, self.started)) / len(self.started)
+        return self._of_a_run("bytes_up")
 
     @property
     def seconds(self) -> float | None:
         """Seconds that a run's rounds took, on average; None where none has started."""
+        return self._of_a_run("seconds")
+
+    def _of_a_run(self, name: str) -> float | None:
+        """What all rows of a run have of ``name`` together, on average over the runs."""
         if not self.started:
             return None
         rows = (row for run in self.started for row in run.rows)
-        return sum(float(row.get("seconds", 0)) for row in rows) / len(self.started)
+        return math.fsum(number(row.get(name)) or 0.0 for row in rows) / len(self.started)
 
     @property
     def is_void(self) -> bool:
@@ -316,11 +318,6 @@ def final(run: Run, score: str) -> float | None:
     if last:
         return math.fsum(last) / len(last)
     return None
-
-
-def total_bytes(run: Run) -> float:
-    """Bytes that the clients have sent over all rounds."""
-    return math.fsum(number(row.get("bytes_up")) or 0.0 for row in run.rows)
 
 
 def as_number(value: str) -> float | None:

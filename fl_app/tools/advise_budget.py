@@ -118,7 +118,16 @@ def plan_lines(scheme: Scheme) -> list[Line]:
             why = "what the total leaves"
         lines.append(Line("large", len(clients), "pseudo-labels", show_epsilon(label), words, why))
     if plan.label and not math.isinf(plan.total):
-        lines.append(_special_line(scheme))
+        # What the model that the server trains on pseudo-labels costs the large clients; nothing
+        # in ``tight`` mode, since it follows from labels that are private already.
+        words = "no noise"
+        why = "post-processing of private labels"
+        if plan.special:
+            words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
+            why = "r times the general clients' ε"
+        through = "the special client's uploads"
+        cost = show_epsilon(plan.special)
+        lines.append(Line("large", len(plan.label), through, cost, words, why))
     for size, each, clients in _alike(scheme, plan.general):
         words = "no noise"
         if not math.isinf(each):
@@ -136,21 +145,6 @@ def proven_total(scheme: Scheme) -> float:
     clients = {*scheme.plan.label, *scheme.plan.general}
     events = {scheme.whole_path(client) for client in clients}
     return max(epsilon(event, scheme.plan.delta).epsilon for event in events)
-
-
-def _special_line(scheme: Scheme) -> Line:
-    """What the model that the server trains on pseudo-labels costs the large clients.
-
-    In ``tight`` mode nothing: it follows from labels that are private already.
-    """
-    plan = scheme.plan
-    words = "no noise"
-    why = "post-processing of private labels"
-    if plan.special:
-        words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
-        why = "r times the general clients' ε"
-    through = "the special client's uploads"
-    return Line("large", len(plan.label), through, show_epsilon(plan.special), words, why)
 
 
 def _alike(scheme: Scheme, spent: Mapping[int, float]) -> Iterable[tuple[int, float, list[int]]]:

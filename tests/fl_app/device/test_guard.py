@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -395,7 +396,8 @@ def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(tmp_pat
 @pytest.mark.parametrize("without", [(), ("namespaces",)])
 def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(tmp_path, monkeypatch, without):
     free = iter([10 << 30, 0, 0])
-    monkeypatch.setattr(guarding, "_free_bytes", lambda folder: next(free))
+    usage = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=next(free)))
+    monkeypatch.setattr(guarding, "shutil", usage)
     frame = framed({}, [])
     code = f"import os, time; time.sleep(0.1); os.write(1, {frame!r})"
     child = watched(tmp_path, code, app_seconds=30.0, without=without)
