@@ -28,7 +28,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.common.serde import context_to_proto, message_to_proto
 
 from fl_app.device import flower_runtime, guarded, node_settings, resident
-from fl_app.device.sandbox import PARTS, Sandbox, adopt_orphans, missing, programs
+from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
 from murmur.common import printable, private_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
@@ -89,19 +89,6 @@ class Guard(resident.Resident):
         self.node_config = dict(node_config)
         self.clock = clock
         self.sleep = sleep
-
-    def summary(self) -> str:
-        """In a line, what is let in and what holds it."""
-        rules = self.rules
-        which = "any app"
-        if rules.bundles:
-            which = f"{len(rules.bundles)} apps"
-        held = [part for part in PARTS if part not in rules.without]
-        return (
-            f"{which}, held by {', '.join(held) or 'nothing'}; reads "
-            f"{', '.join(str(path) for path in rules.data) or 'no data'}; {rules.app_seconds:g} s "
-            f"each, answers after {rules.answer_seconds:g} s"
-        )
 
     def reply(self, task_input: flower_runtime.TaskInput, context: Context) -> Message:
         """The protected reply. Where the app was started, it is given at the fixed instant.

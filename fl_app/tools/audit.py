@@ -286,7 +286,6 @@ def findings(
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
-        pairs = _pairs(node, messages, exposure)
         threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
@@ -295,16 +294,15 @@ def findings(
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
-            yield exposure, bound, _attack(exposure, bound, messages, view, pairs, effort)
+            yield exposure, bound, _attack(node, exposure, bound, messages, view, effort)
     strategy.restore(fresh)
     for exposure, asked in _further(strategy, node):
         if only not in (None, exposure.threat):
             continue
         own = replace(statement, unit=next(releases(exposure.per_round)).unit)
-        pairs = _pairs(node, asked, exposure)
         view = attack.view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
-        yield exposure, bound, _attack(exposure, bound, asked, view, pairs, effort)
+        yield exposure, bound, _attack(node, exposure, bound, asked, view, effort)
     evaluation = strategy.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
         return
@@ -384,11 +382,10 @@ def _summed(
     """
     exposure = replace(exposure, per_round=summed.charged)
     part = summed.parts[summed.victim]
-    pairs = _pairs(summed.node, part, exposure)
     for count in _releases(strategy, part.task, exposure.threat):
         bound = Bound.of(exposure, statement, count)
         view = attack.added(summed, count)
-        yield exposure, bound, _attack(exposure, bound, part, view, pairs, effort)
+        yield exposure, bound, _attack(summed.node, exposure, bound, part, view, effort)
 
 
 def _further(
@@ -453,20 +450,21 @@ def _pairs(node: hosts.SimulatedHost, messages: Messages, exposure: Exposure) ->
 
 
 def _attack(
+    node: hosts.SimulatedHost,
     exposure: Exposure,
     bound: Bound,
     messages: Messages,
     view: View | None,
-    pairs: Sequence[Pair],
     effort: Effort,
 ) -> Finding | None:
     """Attack the releases of ``bound`` together, with the pair that is told apart best.
 
-    None where this is planned only, where nothing is seen and where nothing protects. Arguments as
-    ``fl_app.attack.attack``.
+    None where this is planned only, where nothing is seen and where nothing protects. ``node``,
+    ``messages`` and ``exposure`` as ``_pairs``; ``view``: as ``fl_app.attack.attack``.
     """
     if view is None or math.isinf(bound.epsilon):
         return None
+    pairs = _pairs(node, messages, exposure)
     seen, scouts = effort.looks(messages, bound.releases)
     if effort.planned is not None:
         effort.plan(view, pairs, seen, scouts)

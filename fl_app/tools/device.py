@@ -97,9 +97,7 @@ def guard(argv: list[str]) -> int:
         from fl_app.device.guard import Guard
 
         folder = arguments.device.expanduser().absolute()
-        guard = Guard(folder, pairs_in(arguments.node_config))
-        print(f"murmur guard: {guard.summary()}", flush=True)
-        return guard
+        return Guard(folder, pairs_in(arguments.node_config))
 
     return _serve("murmur guard", arguments, resident)
 
