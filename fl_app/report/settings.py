@@ -159,6 +159,15 @@ class Setting:
                 found.setdefault(run.seed, []).append(value)
         return [math.fsum(values) / len(values) for values in found.values()]
 
+    def spread(self, score: str) -> dict[str, float]:
+        """Final ``score``: mean, low, high of ``interval`` over ``runs`` seeds; {} without one."""
+        values = self.final_scores(score)
+        if not values:
+            return {}
+        low, high = interval(values)
+        mean = math.fsum(values) / len(values)
+        return {"mean": mean, "low": low, "high": high, "runs": len(values)}
+
 
 @dataclass(frozen=True)
 class Grouping:
@@ -186,19 +195,14 @@ class Grouping:
         return found
 
     def finals(self, score: str) -> pandas.DataFrame:
-        """A line for each setting with a final ``score``: who it is, its ε, and its spread.
+        """A line for each setting with a final ``score``: who it is, and its spread.
 
-        Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high of
-        ``interval`` over ``runs`` seeds.
+        Columns: key, setting (its label), family, promise, variant; mean, low, high, runs.
         """
         lines = []
         for setting in self.settings:
-            if values := setting.final_scores(score):
-                low, high = interval(values)
-                mean = math.fsum(values) / len(values)
-                spread = {"mean": mean, "low": low, "high": high, "runs": len(values)}
-                epsilons = {"claimed": setting.claimed, "stated": setting.stated}
-                lines.append({**setting.names, **epsilons, **spread})
+            if spread := setting.spread(score):
+                lines.append({**setting.names, **spread})
         return pandas.DataFrame(lines)
 
     def curves(self, score: str) -> pandas.DataFrame:

@@ -17,7 +17,7 @@ import yaml
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, interval, most_found, score_names
+from fl_app.report.settings import Grouping, Setting, group, most_found, score_names
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
@@ -83,28 +83,17 @@ def setting_records(source: Source) -> list[Record]:
             record["setting"] += " (privacy void)"
         record["runs"] = len(setting.started)
         for score in scores:
-            record[score], record[f"{score} ±"] = mean_and_half(setting, score)
+            spread = setting.spread(score)
+            record[score] = spread.get("mean")
+            record[f"{score} ±"] = None
+            if spread.get("runs", 0) > 1:
+                record[f"{score} ±"] = (spread["high"] - spread["low"]) / 2
         record["ε claimed"] = setting.claimed
         record["ε proven"] = setting.proven
         record["ε under assumptions"] = setting.assumed
         record["bytes up"] = setting.bytes_up
         records.append(record)
     return records
-
-
-def mean_and_half(setting: Setting, score: str) -> tuple[float | None, float | None]:
-    """A setting's final score.
-
-    Returns:
-        The mean over its runs, and half of its 95 % interval by Student's t; None where there is no
-        run, or one only.
-    """
-    values = setting.final_scores(score)
-    if not values:
-        return None, None
-    low, high = interval(values)
-    half = (high - low) / 2 if len(values) > 1 else None
-    return (low + high) / 2, half
 
 
 def budget_records(grouping: Grouping) -> list[Record]:

@@ -49,6 +49,7 @@ LEAST_SECRET = 16  # bytes
 CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
+_SECRET = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
 _TO_GET = {
     "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
     "seccomp": "x86-64 or arm64, and a kernel with CONFIG_SECCOMP_FILTER",
@@ -169,7 +170,7 @@ def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     yield from guard_checks(folder)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
-    yield _secret(arguments.superexec_auth_secret_file)
+    yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
     yield from _supernode(arguments)
 
 
@@ -236,21 +237,12 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
     name = "sent code"
     if arguments.isolation == "process":
         yield Check(name, OK, "is not run: murmur device answers")
-        yield _secret(arguments.superexec_auth_secret_file)
+        yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
     elif arguments.trusted_entities is not None:
         yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
     else:
         found = "is run: whoever starts a run can read the data, the policy and the keys"
         yield Check(name, FAIL, found, _ISOLATED)
-
-
-def _secret(file: Path | None) -> Check:
-    """Whether there is one by which the device's two processes know each other."""
-    if file is None:
-        found = "none: every account here can answer in this device's name"
-        return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
-    advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-    return attempt("secret", advice, secret, file)
 
 
 def policy(config: Mapping[str, Any]) -> Check:
@@ -439,11 +431,14 @@ def private_key(file: Path, certificate: Path | None = None) -> Check:
     return Check(name, OK, "readable by its owner only")
 
 
-def secret(file: Path) -> Check:
-    """Whether only its owner can read a secret, and nobody can guess it.
+def secret(file: Path | None) -> Check:
+    """Whether there is a secret that only its owner can read, and nobody can guess.
 
     It is what `murmur supernode` and `murmur device` know each other by.
     """
+    if file is None:
+        found = "none: every account here can answer in this device's name"
+        return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
     mode = file.stat().st_mode
     if mode & _OTHERS:
         found = f"others may read it ({stat.filemode(mode)})"
