@@ -34,10 +34,12 @@ from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
 from fl_app.tools.options import parser_of
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import GuardRules, Policy
 
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData
-    from murmur.privacy.policy import GuardRules
+    from fl_app.device.node_settings import OwnerSettings
 
 OK = "ok"
 WARN = "warn"
@@ -148,7 +150,7 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     It reads what the device would read, and writes nothing but a state folder and keys that are
     missing.
     """
-    from fl_app.device.node_settings import device_folder
+    from fl_app.device.node_settings import OwnerSettings, device_folder
 
     yield from _machine()
     yield from _sent_code(arguments)
@@ -157,8 +159,9 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     folder = device_folder(config)
     yield attempt("state", "set state=FOLDER", writable, "state", folder)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
-    yield from _data(config, folder)
-    yield from _identities(config, folder)
+    own = OwnerSettings.of(config)
+    yield from _data(own, folder)
+    yield from _identities(own.clients, folder)
     yield disk(folder)
     yield from _supernode(arguments)
 
@@ -261,8 +264,6 @@ def policy(config: Mapping[str, Any]) -> Check:
 
 def policy_file(path: Path) -> Check:
     """The same, of the policy in ``path``."""
-    from murmur.privacy.policy import Policy
-
     rules = Policy.load(path)
     now = datetime.now(UTC)
     rules.require_valid(now)
@@ -282,8 +283,6 @@ def ledger(folder: Path) -> Check:
     Raises:
         LedgerError: an entry is not.
     """
-    from murmur.privacy.ledger import Ledger
-
     path = folder / "ledger.sqlite"
     if not path.exists():
         return Check("ledger", OK, "none yet")
@@ -292,19 +291,18 @@ def ledger(folder: Path) -> Check:
         return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
 
 
-def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
     """Each client's data, read as the device would read them, and the public pool.
 
     Args:
-        config: the device's node-config.
+        own: the owner's words.
         folder: the device's; what is read is kept in its cache, as in a run.
     """
     from fl_app.config.settings import DeviceTerms
     from fl_app.device.agreement import listed
     from fl_app.device.data import OwnData, device_population
-    from fl_app.device.node_settings import DeviceError, OwnerSettings
+    from fl_app.device.node_settings import DeviceError
 
-    own = OwnerSettings.of(config)
     if not own.clients:
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
     try:
@@ -334,18 +332,17 @@ def _public(file: Path) -> Check:
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
 
 
-def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
     """By which public keys others can pin this device's clients; made here if need be.
 
     Args:
-        config: the device's node-config, which names the clients.
+        clients: of the device.
         folder: where their keys lie.
     """
-    from fl_app.device.node_settings import OwnerSettings
     from murmur.round.host import identity_file
     from murmur.secure_sum import identity_in, public_identity
 
-    for client in OwnerSettings.of(config).clients:
+    for client in clients:
         name = f"key of client {client} in secure sums"
         public = public_identity(identity_in(identity_file(folder, client)))
         yield Check(name, OK, f"{client} {public.hex()}")
@@ -545,8 +542,6 @@ def guard_checks(folder: Path) -> Iterator[Check]:
     Args:
         folder: the device's, as given to ``murmur guard``.
     """
-    from murmur.privacy.policy import Policy
-
     path = folder / "policy.yaml"
     yield attempt("policy", "see docs/any-flower-app.md", policy_file, path)
     rules = Policy.load(path).guard
@@ -600,7 +595,7 @@ def limits(user: int) -> Check:
     return Check("limits", OK, "of the kernel, for each process and for all of this account")
 
 
-def _apps_data(folder: Path, rules: "GuardRules") -> Check:
+def _apps_data(folder: Path, rules: GuardRules) -> Check:
     """Whether what an app may read is there, and the device's own folder is no part of it.
 
     DeviceError where not.
