@@ -170,8 +170,8 @@ def _composed(
     # only where a server sets more than is listed.
     read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
-    terms: dict[str, Any] = {"shape": _listed(shape), "classes": _listed(classes)}
-    terms["sizes"] = _listed(sizes)
+    terms: dict[str, Any] = {"shape": listed(shape), "classes": listed(classes)}
+    terms["sizes"] = listed(sizes)
     for key, value in words.items():
         if key in limits:
             allowed = _within(key, value, limits[key])
@@ -192,7 +192,7 @@ def _composed(
     return composition.finished(config)
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """``value`` as a configuration can hold it."""
     if isinstance(value, tuple):
         return list(value)
@@ -337,20 +337,16 @@ def _within(key: str, value: Any, limit: Any) -> Any:
             return None
         limit = [word for word in limit if word is not None]
     if len(limit) == 2 and all(type(bound) in (int, float) for bound in limit):
-        return _between(key, value, *limit)
+        low, high = limit
+        kinds: tuple[type, ...] = (int, float)
+        if type(low) is type(high) is int:  # an integer where both bounds are, else a real
+            kinds = (int,)
+        if type(value) in kinds and low <= value <= high:
+            return value
+        raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
     if any(type(value) is type(word) and value == word for word in limit):
         return value
     raise _refused(key, value, f"one of {', '.join(map(str, limit))}")
-
-
-def _between(key: str, value: Any, low: float, high: float) -> Any:
-    """A number in low..high: an integer where both bounds are, else a real."""
-    kinds: tuple[type, ...] = (int, float)
-    if type(low) is type(high) is int:
-        kinds = (int,)
-    if type(value) in kinds and low <= value <= high:
-        return value
-    raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
 
 
 def _refused(key: str, value: Any, allowed: str) -> errors.ConfigError:

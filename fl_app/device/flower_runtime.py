@@ -333,9 +333,15 @@ class Runtime:
         return Task(self.address, self._secret, claimed.token, claimed.task.task_id, meant)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Task:
-    """A task that was claimed here.
+    """A task that was claimed here: what it asks, its reply, its end.
+
+    A context manager, entered in the process that is to answer it; leaving it closes the
+    connection. ``pull`` once, then ``reply`` once. It gives signs of life meanwhile: one that falls
+    silent is taken for dead after a minute, and the SuperNode then tells the server so. Their
+    failure must not end the process (Flower's own raise SIGINT): what has been charged is still to
+    be answered.
 
     Attributes:
         address, secret: of the SuperNode.
@@ -349,35 +355,14 @@ class Task:
     token: str = field(repr=False)
     number: int
     for_client: bool
+    _client: RuntimeHttpClient = field(init=False, repr=False)
+    _closed: threading.Event = field(default_factory=threading.Event, repr=False)
 
-    def open(self) -> "OpenTask":
-        """Begin with it, in the process that is to answer it: its heartbeat starts there."""
-        return OpenTask(self.address, self.secret, self.token)
-
-
-class OpenTask:
-    """A task that this process works on: what it asks, its reply, its end.
-
-    Gives signs of life until it is closed: one that falls silent is taken for dead after a minute,
-    and the SuperNode then tells the server so. Their failure must not end the process (Flower's own
-    raise SIGINT): what has been charged is still to be answered.
-
-    A context manager; leaving it closes the connection. ``pull`` once, then ``reply`` once.
-
-    Args:
-        address: the SuperNode's, HOST:PORT.
-        secret: as in ``proof``.
-        token: what the task's own requests are authorised by.
-    """
-
-    def __init__(self, address: str, secret: bytes, token: str) -> None:
-        own = RuntimeTokenHttpInterceptor(token)
-        self._client = _client(address, secret, own, _patient())
-        self._closed = threading.Event()
-        pulse = _client(address, secret, own)
+    def __enter__(self) -> "Task":
+        own = RuntimeTokenHttpInterceptor(self.token)
+        self._client = _client(self.address, self.secret, own, _patient())
+        pulse = _client(self.address, self.secret, own)
         threading.Thread(target=self._beat, args=(pulse,), daemon=True).start()
-
-    def __enter__(self) -> "OpenTask":
         return self
 
     def __exit__(self, *_: object) -> None:

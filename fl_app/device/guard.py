@@ -13,6 +13,7 @@ since an answer leaves at the instant that the owner's policy fixes.
 import math
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,13 +22,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
 
 from fl_app.device import flower_runtime, guarded, node_settings, resident
-from fl_app.device.sandbox import PARTS, Sandbox, adopt_orphans, missing, programs
+from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
 from murmur.common import printable, private_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
@@ -88,19 +89,6 @@ class Guard(resident.Resident):
         self.node_config = dict(node_config)
         self.clock = clock
         self.sleep = sleep
-
-    def summary(self) -> str:
-        """In a line, what is let in and what holds it."""
-        rules = self.rules
-        which = "any app"
-        if rules.bundles:
-            which = f"{len(rules.bundles)} apps"
-        held = [part for part in PARTS if part not in rules.without]
-        return (
-            f"{which}, held by {', '.join(held) or 'nothing'}; reads "
-            f"{', '.join(str(path) for path in rules.data) or 'no data'}; {rules.app_seconds:g} s "
-            f"each, answers after {rules.answer_seconds:g} s"
-        )
 
     def reply(self, task_input: flower_runtime.TaskInput, context: Context) -> Message:
         """The protected reply. Where the app was started, it is given at the fixed instant.
@@ -224,7 +212,16 @@ class LockedApp:
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
         with self._scratch() as scratch, _room(self.folder, 2 * largest + _ROOM):
-            head = {"sandbox": self._sandbox(scratch), "record": record, "names": list(sent)}
+            sandbox = Sandbox(
+                folder=str(scratch),
+                readable=tuple(str(path) for path in self.rules.data),
+                memory=self.rules.memory,
+                disk=self.rules.disk,
+                processes=self.rules.processes,
+                cpu=self.rules.cpu_seconds,
+                without=self.rules.without,
+            )
+            head = {"sandbox": vars(sandbox), "record": record, "names": list(sent)}
             parts = [
                 message_to_proto(message).SerializeToString(),
                 context_to_proto(own).SerializeToString(),
@@ -247,19 +244,6 @@ class LockedApp:
                 }
             )
         return Message(content, reply_to=message)
-
-    def _sandbox(self, scratch: Path) -> dict[str, Any]:
-        """``Sandbox`` for this run, as JSON has it."""
-        sandbox = Sandbox(
-            folder=str(scratch),
-            readable=tuple(str(path) for path in self.rules.data),
-            memory=self.rules.memory,
-            disk=self.rules.disk,
-            processes=self.rules.processes,
-            cpu=self.rules.cpu_seconds,
-            without=self.rules.without,
-        )
-        return vars(sandbox)
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
@@ -353,13 +337,6 @@ def _environment(scratch: Path) -> dict[str, str]:
     }
 
 
-class _Taken(NamedTuple):
-    """What a group of processes has now."""
-
-    processes: int
-    memory: int
-
-
 class _Watched:
     """A locked process and all that it started: its process group, which it cannot leave.
 
@@ -373,7 +350,7 @@ class _Watched:
         self._process = process
         self._rules = rules
         self._folder = folder
-        self._free = _free_bytes(folder)
+        self._free = shutil.disk_usage(folder).free
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
@@ -442,18 +419,18 @@ class _Watched:
         What the kernel counts for each process, this counts for all of them. In namespaces it
         writes on no disk; elsewhere what others write there meanwhile counts as well.
         """
-        taken = _taken(self._process.pid)
-        if taken.processes > self._rules.processes:
-            raise AppError(f"the app has {taken.processes} processes")
-        if taken.memory > self._rules.memory:
-            raise AppError(f"the app has {taken.memory >> 20} MiB of memory")
+        processes, memory = _taken(self._process.pid)
+        if processes > self._rules.processes:
+            raise AppError(f"the app has {processes} processes")
+        if memory > self._rules.memory:
+            raise AppError(f"the app has {memory >> 20} MiB of memory")
         on_disk = "namespaces" in self._rules.without
-        if on_disk and self._free - _free_bytes(self._folder) > self._rules.disk:
+        if on_disk and self._free - shutil.disk_usage(self._folder).free > self._rules.disk:
             raise AppError("the app fills the disk")
 
 
-def _taken(group: int) -> _Taken:
-    """What the processes of ``group`` have; memory is what no file holds as well."""
+def _taken(group: int) -> tuple[int, int]:
+    """How many processes ``group`` has, and their memory in bytes: what no file holds as well."""
     count = 0
     memory = 0
     for place in Path("/proc").glob("[0-9]*"):
@@ -469,10 +446,4 @@ def _taken(group: int) -> _Taken:
         for line in status.splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 memory += int(line.split()[1]) << 10
-    return _Taken(count, memory)
-
-
-def _free_bytes(folder: Path) -> int:
-    """What is free on the disk that holds ``folder``."""
-    about = os.statvfs(folder)
-    return about.f_bavail * about.f_frsize
+    return count, memory

@@ -124,10 +124,10 @@ class Resident(ABC):
             SystemExit: the task could not be pulled, or its reply not pushed.
         """
         try:
-            with task.open() as opened:
-                task_input = opened.pull()
+            with task:
+                task_input = task.pull()
                 pulled.set()
-                opened.reply(task_input, self.answer(task, task_input))
+                task.reply(task_input, self.answer(task, task_input))
         except Exception as error:
             log_error(self.folder, f"task {task.number}", error)
             raise SystemExit(1) from error

@@ -120,11 +120,6 @@ def _call(name: str, *arguments: object) -> int:
     return done
 
 
-def _kernel(number: int, *arguments: object) -> int:
-    """A system call that the C library has no function for; OSError where it fails."""
-    return _call("syscall", number, *arguments)
-
-
 # prctl ------------------------------------------------------------------------------------------
 
 _DEATH_SIGNAL = 1
@@ -228,7 +223,7 @@ def _restrict_files(sandbox: Sandbox) -> None:
         handled += struct.pack("=Q", _TCP)
     if version >= _SCOPED_LANDLOCK:
         handled += struct.pack("=Q", _SCOPES)
-    rules = _kernel(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+    rules = _call("syscall", _CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
     reading = _READ_FILE | _READ_FOLDER
     for path in programs():
         _allow(rules, path, reading | _EXECUTE)
@@ -239,7 +234,7 @@ def _restrict_files(sandbox: Sandbox) -> None:
     _allow(rules, sandbox.folder, everything)
     if "namespaces" not in sandbox.without:
         _allow(rules, _SHARED_MEMORY, everything)
-    _kernel(_RESTRICT_SELF, rules, 0)
+    _call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
@@ -258,7 +253,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
     if not os.path.isdir(path):
         rights &= _OF_FILES
     try:
-        _kernel(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
+        _call("syscall", _ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
     finally:
         os.close(place)
 
@@ -361,4 +356,4 @@ def _restrict_calls() -> None:
     scoped = landlock_version() >= _SCOPED_LANDLOCK
     program = ctypes.create_string_buffer(filter_program(machine, scoped))
     header = struct.pack("@HP", (len(program) - 1) // 8, ctypes.addressof(program))
-    _kernel(_ARCHITECTURES[machine][2], 1, 1, header)  # SECCOMP_SET_MODE_FILTER, TSYNC
+    _call("syscall", _ARCHITECTURES[machine][2], 1, 1, header)  # SECCOMP_SET_MODE_FILTER, TSYNC

@@ -38,6 +38,7 @@ TONES = [*(f"var(--c{index})" for index in range(COLOURS)), "var(--ink)"]
 DASHES: tuple[list[int], ...] = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 HEIGHT = 260  # of a plot, in pixels
+WIDTH = 460  # of one that stands alone
 ROW = 34  # of a row, where settings are rows
 MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
@@ -130,36 +131,6 @@ class Axis:
         scale = alt.Scale(type="log", domain=[self.low, self.end])
         axis = alt.Axis(values=self.marks, labelExpr=label)
         return alt.X(f"{field}:Q", title=f"{title} (log)", scale=scale, axis=axis)
-
-
-def figures(
-    grouping: Grouping,
-    scores: Sequence[str],
-    references: Iterable[Comparison] = (),
-    over: str | None = None,
-    by: str | None = None,
-) -> list[Figure]:
-    """All figures of a report that have something to show.
-
-    Args:
-        grouping: the runs as settings.
-        scores: names of what rounds were scored with; the first is the main one.
-        references: what papers found, to lay beside its rounds.
-        over: swept key along the first figure's axis; by default ε, else the first number.
-        by: swept key with a line for each value; by default the next one.
-
-    Raises:
-        ConfigError: ``over`` or ``by`` was not swept.
-    """
-    main = scores[0] if scores else "accuracy"
-    found = [
-        swept_figure(grouping, main, over, by),
-        epsilon_figure(grouping, main),
-        rounds_figure(grouping, main, references),
-        bytes_figure(grouping, main),
-        spend_figure(grouping),
-    ]
-    return [figure for figure in found if figure is not None]
 
 
 def swept_figure(
@@ -463,12 +434,11 @@ def partition_figure(index: int, label: str, held: Held, where: str) -> Figure:
     )
 
 
-def stand_alone(figure: Figure, width: int = 460) -> dict[str, Any]:
+def stand_alone(figure: Figure) -> dict[str, Any]:
     """One Vega-Lite chart of all panels, for other programs and for print.
 
     Args:
         figure: any of the above.
-        width: of a panel, in pixels.
 
     Returns:
         A specification with the numbers, and the colours for white paper, in it.
@@ -476,7 +446,7 @@ def stand_alone(figure: Figure, width: int = 460) -> dict[str, Any]:
     charts = []
     for panel in figure.panels:
         own = {key: value for key, value in panel.chart.items() if key not in ("data", "params")}
-        charts.append({**own, "title": panel.title, "width": width})
+        charts.append({**own, "title": panel.title, "width": WIDTH})
     apart = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
     whole = {
         "concat": charts,
@@ -507,18 +477,12 @@ def byte_count(value: float) -> str:
     return f"{value:.3g} B"
 
 
-def show(value: float | None) -> str:
-    """ε for people: "none" where there is none, ∞ where nothing protects."""
-    if value == math.inf:
-        return show_epsilon("infinity")
-    return show_epsilon(value)
-
-
 def measured_text(audit: CanaryAudit) -> str:
     """What canary clients measured, in words."""
     if audit.estimate is None:
-        return f"at least {show(audit.at_least)}"
-    return f"about {show(audit.estimate)} ({show(audit.low)} to {show(audit.high)})"
+        return f"at least {show_epsilon(audit.at_least)}"
+    ends = f"{show_epsilon(audit.low)} to {show_epsilon(audit.high)}"
+    return f"about {show_epsilon(audit.estimate)} ({ends})"
 
 
 def numbers_of(field: str, value: str) -> alt.Chart:
@@ -594,12 +558,8 @@ def _line_panels(
                 .encode(x=x, y=y)
                 .transform_window(mean="max(mean)", sort=[alt.SortField("place")], frame=[None, 0])
             )
-            step: dict[str, Any] = {
-                "interpolate": "step-after",
-                "strokeDash": [1, 3],
-                "color": TONES[-1],
-            }
-            layers.append(best.mark_line(**step))
+            steps = best.mark_line(interpolate="step-after", strokeDash=[1, 3], color=TONES[-1])
+            layers.append(steps)
         panels.append(panel_of(title, layers))
     return panels
 
@@ -744,8 +704,8 @@ def _gap(shown: Sequence[Setting]) -> str:
     if not more:
         return f"Wherever a finite ε is claimed, it is {ways}."
     label = max(more, key=more.__getitem__)
-    claimed = show(finite[label].claimed)
-    stated = f"{show(finite[label].stated)} is {held[label]}"
+    claimed = show_epsilon(finite[label].claimed)
+    stated = f"{show_epsilon(finite[label].stated)} is {held[label]}"
     if len(shown) == 1:
         return f"The paper claims ε = {claimed} for this run; ε = {stated}."
     return (

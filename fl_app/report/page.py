@@ -23,17 +23,12 @@ import fl_app
 from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.additive import additive_figure
+from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file
+from murmur.privacy.statement import NEIGHBOURS, UNITS
 
 _MOST_PARTITIONS = 8
 _MOST_SCORES = 6  # beside the first
-_WORDS = {
-    "replace_one": "one unit exchanged for another",
-    "add_remove": "one unit more or less",
-    "replace_special": "one unit exchanged for one that contributes nothing",
-    "client": "everything that one client holds",
-    "record": "one record",
-}
 
 
 def page(
@@ -54,41 +49,52 @@ def page(
     scores = settings.score_names(source.runs)
     compared = tables.references(grouping)
     main = scores[0] if scores else "accuracy"
-    shown = figures.figures(grouping, scores, compared, over, by)
+    found = [
+        figures.swept_figure(grouping, main, over, by),
+        figures.epsilon_figure(grouping, main),
+        figures.rounds_figure(grouping, main, compared),
+        figures.bytes_figure(grouping, main),
+        figures.spend_figure(grouping),
+    ]
+    shown = [figure for figure in found if figure is not None]
     others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
     additive = _additive(grouping)
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
-        "show": figures.show,
-        "words": _words,
+        "show": show_epsilon,
+        "units": UNITS,
+        "neighbours": NEIGHBOURS,
         "measured_text": figures.measured_text,
         "byte_count": figures.byte_count,
         "states_of": lambda runs: Counter(run.state for run in runs),
     }
+    every = [*shown, *more, *additive, *partitions]
+    drawn = {
+        "config": figures.CONFIG,
+        "light": figures.LIGHT,
+        "figures": {figure.id: asdict(figure) for figure in every},
+    }
     text: str = template("page.html", known, autoescape=True).render(
         source=source,
-        title=source.title,
         made=now.strftime("%Y-%m-%d %H:%M"),
         version=fl_app.version(),
         style=figures.STYLE,
         scripts=[(text, _digest(text)) for text in (vega(), script)],
         score=main.replace("_", " "),
         main=main,
-        promises=grouping.promises,
-        families=grouping.families,
+        grouping=grouping,
         colours=figures.COLOURS,
         figures=shown,
         more=more,
         partitions=partitions,
         additive=additive,
-        drawn=_drawn([*shown, *more, *additive, *partitions]),
+        drawn=drawn,
         budget=tables.budget_records(grouping),
         statements=_statements(grouping),
         common=_common(source.runs),
         made_by=_made_by(source.runs),
-        varied=grouping.varied,
         references=compared,
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
@@ -120,19 +126,6 @@ def vega() -> str:
 def _digest(script: str) -> str:
     """SHA-256 of a script in base64, as a content policy names it."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _drawn(shown: Sequence[figures.Figure]) -> dict[str, Any]:
-    """What the page's script reads.
-
-    Returns:
-        Each figure by its id, how charts look, and colours for white paper.
-    """
-    return {
-        "config": figures.CONFIG,
-        "light": figures.LIGHT,
-        "figures": {f.id: asdict(f) for f in shown},
-    }
 
 
 def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
@@ -228,8 +221,3 @@ def _refusals(grouping: settings.Grouping) -> list[tuple[str, str, int]]:
                 if isinstance(reasons, Mapping):
                     counts.update((setting.label, str(why)) for why in reasons.values())
     return [(label, why, count) for (label, why), count in counts.most_common(50)]
-
-
-def _words(value: str) -> str:
-    """A word of a statement for people."""
-    return _WORDS.get(value, value.replace("_", " "))

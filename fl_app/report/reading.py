@@ -236,6 +236,21 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
     )
 
 
+def read_stated(path: Path) -> tuple[Run, Statement]:
+    """The run in ``path`` and its privacy statement.
+
+    Raises:
+        ConfigError: there is no run, or its statement is missing or damaged.
+    """
+    if not is_run(path):
+        raise ConfigError(f"{path}: is no run; name a folder that `murmur` has written")
+    run = read_run(path)
+    if run.statement is None:
+        why = "; ".join(run.problems) or "it has no privacy.json yet"
+        raise ConfigError(f"{path}: holds no privacy statement ({why})")
+    return run, run.statement
+
+
 def number(value: Any) -> float | None:
     """A JSON value as a float.
 

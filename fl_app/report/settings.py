@@ -128,17 +128,19 @@ class Setting:
     @property
     def bytes_up(self) -> float | None:
         """Bytes that a run's clients sent, on average; None where none has started."""
-        if not self.started:
-            return None
-        return math.fsum(map(total_bytes, self.started)) / len(self.started)
+        return self._of_a_run("bytes_up")
 
     @property
     def seconds(self) -> float | None:
         """Seconds that a run's rounds took, on average; None where none has started."""
+        return self._of_a_run("seconds")
+
+    def _of_a_run(self, name: str) -> float | None:
+        """What all rows of a run have of ``name`` together, on average over the runs."""
         if not self.started:
             return None
         rows = (row for run in self.started for row in run.rows)
-        return sum(float(row.get("seconds", 0)) for row in rows) / len(self.started)
+        return math.fsum(number(row.get(name)) or 0.0 for row in rows) / len(self.started)
 
     @property
     def is_void(self) -> bool:
@@ -156,6 +158,15 @@ class Setting:
             if value is not None:
                 found.setdefault(run.seed, []).append(value)
         return [math.fsum(values) / len(values) for values in found.values()]
+
+    def spread(self, score: str) -> dict[str, float]:
+        """Final ``score``: mean, low, high of ``interval`` over ``runs`` seeds; {} without one."""
+        values = self.final_scores(score)
+        if not values:
+            return {}
+        low, high = interval(values)
+        mean = math.fsum(values) / len(values)
+        return {"mean": mean, "low": low, "high": high, "runs": len(values)}
 
 
 @dataclass(frozen=True)
@@ -184,19 +195,14 @@ class Grouping:
         return found
 
     def finals(self, score: str) -> pandas.DataFrame:
-        """A line for each setting with a final ``score``: who it is, its ε, and its spread.
+        """A line for each setting with a final ``score``: who it is, and its spread.
 
-        Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high of
-        ``interval`` over ``runs`` seeds.
+        Columns: key, setting (its label), family, promise, variant; mean, low, high, runs.
         """
         lines = []
         for setting in self.settings:
-            if values := setting.final_scores(score):
-                low, high = interval(values)
-                mean = math.fsum(values) / len(values)
-                spread = {"mean": mean, "low": low, "high": high, "runs": len(values)}
-                epsilons = {"claimed": setting.claimed, "stated": setting.stated}
-                lines.append({**setting.names, **epsilons, **spread})
+            if spread := setting.spread(score):
+                lines.append({**setting.names, **spread})
         return pandas.DataFrame(lines)
 
     def curves(self, score: str) -> pandas.DataFrame:
@@ -247,7 +253,8 @@ def group(runs: Sequence[Run]) -> Grouping:
     values = [{key: value_of(run, key) for key in keys} for run in runs]
     differing = [key for key in keys if len({value[key] for value in values}) > 1]
     families = _families(runs)
-    telling = [key for key in differing if _tells_apart(key, values, families)]
+    apart = pandas.DataFrame(values).groupby(pandas.Series(families)).nunique().gt(1).any()
+    telling = [key for key in differing if apart[key]]  # others only repeat the algorithm's name
     gathered: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run, value, family in zip(runs, values, families, strict=True):
         chosen = tuple(value[key] for key in telling)
@@ -317,11 +324,6 @@ def final(run: Run, score: str) -> float | None:
     return None
 
 
-def total_bytes(run: Run) -> float:
-    """Bytes that the clients have sent over all rounds."""
-    return math.fsum(number(row.get("bytes_up")) or 0.0 for row in run.rows)
-
-
 def as_number(value: str) -> float | None:
     """A typed value as a number; ``inf`` is one.
 
@@ -358,14 +360,6 @@ def _matters(key: str) -> bool:
     return not any(plain == name or plain.startswith(f"{name}.") for name in _NO_SETTING)
 
 
-def _tells_apart(key: str, values: Sequence[Mapping[str, str]], families: Sequence[str]) -> bool:
-    """Whether ``key`` differs within a family; else it only repeats the algorithm's name."""
-    seen: dict[str, set[str]] = {}
-    for value, family in zip(values, families, strict=True):
-        seen.setdefault(family, set()).add(value[key])
-    return any(len(own) > 1 for own in seen.values())
-
-
 def _families(runs: Sequence[Run]) -> list[str]:
     """Each run's algorithm by name.
 
@@ -390,7 +384,7 @@ def _shown(key: str, value: str) -> str:
     figure = as_number(value)
     if figure is None or key != "privacy.epsilon":
         return value
-    return show_epsilon("infinity" if math.isinf(figure) else figure)
+    return show_epsilon(figure)
 
 
 def _natural(value: str) -> tuple[bool, float, str]:

@@ -6,6 +6,7 @@ implementations found (``published.yaml``) beside what the runs did, where their
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,14 @@ import yaml
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, interval, most_found, score_names
+from fl_app.report.settings import Grouping, Setting, group, most_found, score_names
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
-_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_DIGITS = "0123456789-"
+_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+_TO_RAISED = str.maketrans(_DIGITS, _RAISED)
+_FROM_RAISED = str.maketrans(_RAISED, _DIGITS)
 _PUBLISHED = Path(__file__).with_name("published.yaml")
 
 
@@ -79,28 +83,17 @@ def setting_records(source: Source) -> list[Record]:
             record["setting"] += " (privacy void)"
         record["runs"] = len(setting.started)
         for score in scores:
-            record[score], record[f"{score} ±"] = mean_and_half(setting, score)
+            spread = setting.spread(score)
+            record[score] = spread.get("mean")
+            record[f"{score} ±"] = None
+            if spread.get("runs", 0) > 1:
+                record[f"{score} ±"] = (spread["high"] - spread["low"]) / 2
         record["ε claimed"] = setting.claimed
         record["ε proven"] = setting.proven
         record["ε under assumptions"] = setting.assumed
         record["bytes up"] = setting.bytes_up
         records.append(record)
     return records
-
-
-def mean_and_half(setting: Setting, score: str) -> tuple[float | None, float | None]:
-    """A setting's final score.
-
-    Returns:
-        The mean over its runs, and half of its 95 % interval by Student's t; None where there is no
-        run, or one only.
-    """
-    values = setting.final_scores(score)
-    if not values:
-        return None, None
-    low, high = interval(values)
-    half = (high - low) / 2 if len(values) > 1 else None
-    return (low + high) / 2, half
 
 
 def budget_records(grouping: Grouping) -> list[Record]:
@@ -169,7 +162,7 @@ def as_latex(records: Sequence[Record]) -> str:
         if len(promises) > 1:
             heading = rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{_escaped(promise)}}}}}"
             lines.append(_line([heading]))
-        lines += [_line(_cell(record, name) for name in names) for record in members]
+        lines += [_line(_escaped(_cell(record, name)) for name in names) for record in members]
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
@@ -180,7 +173,7 @@ def as_markdown(records: Sequence[Record]) -> str:
     tables = []
     for promise, members in _by_promise(records).items():
         rows = [names, ["---", *["---:"] * (len(names) - 1)]]
-        rows += [[_marked(record, name) for name in names] for record in members]
+        rows += [[_cell(record, name).replace("|", "¦") for name in names] for record in members]
         lines = [f"| {' | '.join(row)} |" for row in rows]
         tables.append("\n".join([_caption({promise: members}), "", *lines]) + "\n")
     return "\n".join(tables)
@@ -216,31 +209,13 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(record: Record, name: str) -> str:
-    """One value in LaTeX, with its interval where it has one; "--" for none."""
-    value = record.get(name)
-    half = record.get(f"{name} ±")
-    if value is None:
-        return "--"
-    if isinstance(value, str):
-        return _escaped(value)
-    if math.isinf(value):
-        return r"$\infty$"
-    if half is not None:
-        return rf"${value:.3f} \pm {half:.3f}$"
-    if abs(value) < 1e4:
-        return f"{value:.4g}"
-    digits, _, exponent = f"{value:.2e}".partition("e")
-    return rf"${digits} \times 10^{{{int(exponent)}}}$"
-
-
-def _marked(record: Record, name: str) -> str:
-    """One value in Markdown, with its interval where it has one; "–" for none."""
+    """One value in words, with its interval where it has one; "–" for none."""
     value = record.get(name)
     half = record.get(f"{name} ±")
     if value is None:
         return "–"
     if isinstance(value, str):
-        return value.replace("|", "¦")
+        return value
     if math.isinf(value):
         return "∞"
     if half is not None:
@@ -248,7 +223,7 @@ def _marked(record: Record, name: str) -> str:
     if abs(value) < 1e4:
         return f"{value:.4g}"
     digits, _, exponent = f"{value:.2e}".partition("e")
-    return f"{digits} × 10{str(int(exponent)).translate(_RAISED)}"
+    return f"{digits} × 10{str(int(exponent)).translate(_TO_RAISED)}"
 
 
 def _escaped(text: str) -> str:
@@ -258,9 +233,11 @@ def _escaped(text: str) -> str:
     # TeX itself reads "^^5c" as a backslash, before anything else.
     text = text.replace("^", r"\textasciicircum ").replace("~", r"\textasciitilde ")
     signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
-    for sign, written in {**signs, "±": r"$\pm$", "\u00a0": "~"}.items():
+    signs |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "\u00a0": "~"}
+    for sign, written in signs.items():
         text = text.replace(sign, written)
-    return text
+    powers = re.compile(f"[{_RAISED}]+")
+    return powers.sub(lambda power: f"$^{{{power[0].translate(_FROM_RAISED)}}}$", text)
 
 
 def _plain(text: str) -> Any:

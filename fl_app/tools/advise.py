@@ -22,20 +22,15 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.tools.options import parser_of
-
-if TYPE_CHECKING:
-    from fl_app.run.experiment import Experiment
-    from strategies.parts import Foretold
 
 WORKS = 0.9  # of the accuracy without noise
 _QUICK = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
@@ -50,15 +45,27 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         ConfigError: no such question, settings that cannot be, or needs that cannot be met.
     """
-    question = _parser().parse_args(argv[:1]).question
+    parser = argparse.ArgumentParser(
+        prog="murmur advise",
+        usage="%(prog)s QUESTION ... (--help behind each)",
+        description="What to choose for a run, before anything is spent.",
+        epilog="\n".join(f"{word:<10} {about}" for word, about in QUESTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("question", metavar="QUESTION", help="one of those below")
+    question = parser.parse_args(argv[:1]).question
     if question not in QUESTIONS:
         raise ConfigError(
             f"{question}: is no question; {nearest(question, QUESTIONS)}; such as "
             "`murmur advise settings strategy=votes --clients 100 --epsilon 5`"
         )
-    answer = QUESTIONS[question][0]
+    if question in ("rounds", "budget"):
+        answer = import_module(f"fl_app.tools.advise_{question}").main
+    else:
+        answer = {"settings": settings, "signal": signal, "epsilon": epsilon}[question]
     try:
-        return answer(list(argv[1:]))
+        status: int = answer(list(argv[1:]))
+        return status
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -277,9 +284,18 @@ def signal(argv: list[str]) -> int:
         ConfigError: the settings cannot be, or are of another strategy.
     """
     from fl_app.run.experiment import Experiment
+    from strategies.class_moments import ClassMoments
+    from strategies.gradient_rounds import GradientRounds
 
     words = parser_of("advise signal").parse_args(argv).overrides
-    said = foretold(Experiment(compose(words)))
+    config = compose(words)
+    strategy = Experiment(config).strategy
+    if not isinstance(strategy, GradientRounds | ClassMoments):
+        raise ConfigError(
+            f"strategy={config.strategy.name}: `murmur advise signal` is for gradient_rounds and "
+            "class_moments; see `murmur advise settings`"
+        )
+    said = strategy.foretold()
     if said is None:
         print("all of it: there is no noise (privacy.epsilon=inf)")
     else:
@@ -287,58 +303,14 @@ def signal(argv: list[str]) -> int:
     return 0
 
 
-def foretold(experiment: "Experiment") -> "Foretold | None":
-    """What the strategy's planner says; None without noise.
-
-    Raises:
-        ConfigError: the strategy has none.
-    """
-    from strategies.class_moments import ClassMoments
-    from strategies.gradient_rounds import GradientRounds
-
-    strategy = experiment.strategy
-    if not isinstance(strategy, GradientRounds | ClassMoments):
-        raise ConfigError(
-            f"strategy={experiment.config.strategy.name}: `murmur advise signal` is for "
-            "gradient_rounds and class_moments; see `murmur advise settings`"
-        )
-    return strategy.foretold()
-
-
-def _main_of(module: str) -> Callable[[list[str]], int]:
-    """The ``main`` of a module of this folder, which is imported when it is called."""
-
-    def main(argv: list[str]) -> int:
-        answer: Callable[[list[str]], int] = import_module(f"fl_app.tools.{module}").main
-        return answer(argv)
-
-    return main
-
-
-# Word -> (what answers it, what it is about).
-QUESTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
-    "settings": (settings, "which settings of a strategy, by pilots on public data"),
-    "rounds": (
-        _main_of("advise_rounds"),
-        "how many rounds and clients per round, by NbAFL's bound",
-    ),
-    "signal": (signal, "what gradient rounds or class moments keep of their score under noise"),
-    "budget": (_main_of("advise_budget"), "who gets which part of a KD-DPFL budget, and why"),
-    "epsilon": (epsilon, "the ε at which protected evaluation results stay close to the true ones"),
+# Word -> what it is about. `rounds` and `budget` have files of their own.
+QUESTIONS = {
+    "settings": "which settings of a strategy, by pilots on public data",
+    "rounds": "how many rounds and clients per round, by NbAFL's bound",
+    "signal": "what gradient rounds or class moments keep of their score under noise",
+    "budget": "who gets which part of a KD-DPFL budget, and why",
+    "epsilon": "the ε at which protected evaluation results stay close to the true ones",
 }
-
-
-def _parser() -> argparse.ArgumentParser:
-    """Of the first word; what follows it is the question's own."""
-    parser = argparse.ArgumentParser(
-        prog="murmur advise",
-        usage="%(prog)s QUESTION ... (--help behind each)",
-        description="What to choose for a run, before anything is spent.",
-        epilog="\n".join(f"{word:<10} {about}" for word, (_, about) in QUESTIONS.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("question", metavar="QUESTION", help="one of those below")
-    return parser
 
 
 def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:

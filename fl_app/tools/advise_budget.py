@@ -8,7 +8,6 @@ here is what a run does with ``privacy=paper``, the abstract's arithmetic for re
 term that binds.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import fl_app.console
 from fl_app.config import building, composition, errors, settings
+from fl_app.run.progress import show_epsilon
 from fl_app.tools.options import parser_of
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
@@ -32,7 +32,7 @@ class Line:
         who: whose records: ``large`` or ``general`` clients'.
         clients: how many of them are alike in size and budget.
         through: what exposes the records: pseudo-labels or uploads.
-        epsilon: what that costs each of them, four digits or ∞.
+        epsilon: what that costs each of them, as shown.
         mechanism: its noise in words.
         why: what makes it that ε.
     """
@@ -46,52 +46,37 @@ class Line:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the plan as a table, or with ``--json`` as one object; the exit status, 0.
+    """Print the plan as a table; the exit status, 0.
 
     Raises:
-        ConfigError, ValueError: the needs cannot be met; the text names the term that binds.
+        ConfigError, ValueError: as ``scheme_of``.
     """
-    options = parser_of("advise budget").parse_intermixed_args(argv)
-    config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
-    scheme = scheme_of(config, _sizes(options.sizes), options.classes)
-    lines = plan_lines(scheme)
-    proven = proven_total(scheme)
-    if not options.json:
-        _print(scheme, lines, proven)
-        return 0
-    plan = {
-        "epsilon": _jsonable(scheme.plan.total),
-        "delta": scheme.plan.delta,
-        "proven": _jsonable(proven),
-        "large": list(scheme.plan.large),
-        "lines": [asdict(line) for line in lines],
-    }
-    print(json.dumps(plan))
+    _print(scheme_of(argv))
     return 0
 
 
-def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | None) -> Scheme:
-    """The scheme of a configuration; data is read only for what is not given otherwise.
+def scheme_of(argv: Sequence[str]) -> Scheme:
+    """The scheme that the words after ``murmur advise budget`` mean.
 
-    Args:
-        config: a whole configuration with strategy=kd_dpfl.
-        sizes: examples of each client; None: those that the strategy or the partition names, else
-            the data set's.
-        classes: None: the data set's.
+    Data is read only for what is not given otherwise: sizes of clients that neither the words nor
+    the strategy nor the partition name, the pool, and the classes.
 
     Raises:
         ConfigError: another strategy.
-        ValueError: the needs cannot be met.
+        ValueError: the needs cannot be met; the text names the term that binds.
     """
     from fl_app.run.hosts import budget_and_schedule
 
+    options = parser_of("advise budget").parse_intermixed_args(argv)
+    config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
     federation: settings.FederationSettings = building.build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
     if not isinstance(strategy, dict) or "spending" not in strategy:
         raise errors.ConfigError(
             f"strategy={config.strategy.name}: only kd_dpfl has a budget to plan"
         )
-    sizes = sizes or strategy["sizes"] or _partition_sizes(config)
+    sizes = _sizes(options.sizes) or strategy["sizes"] or _partition_sizes(config)
+    classes = options.classes
     pool = None
     if isinstance(federation.public, int):
         pool = federation.public
@@ -131,9 +116,18 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         why = "all of the total"
         if plan.special or clients[0] in plan.general:  # who joins uploads as well
             why = "what the total leaves"
-        lines.append(Line("large", len(clients), "pseudo-labels", _show(label), words, why))
+        lines.append(Line("large", len(clients), "pseudo-labels", show_epsilon(label), words, why))
     if plan.label and not math.isinf(plan.total):
-        lines.append(_special_line(scheme))
+        # What the model that the server trains on pseudo-labels costs the large clients; nothing
+        # in ``tight`` mode, since it follows from labels that are private already.
+        words = "no noise"
+        why = "post-processing of private labels"
+        if plan.special:
+            words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
+            why = "r times the general clients' ε"
+        through = "the special client's uploads"
+        cost = show_epsilon(plan.special)
+        lines.append(Line("large", len(plan.label), through, cost, words, why))
     for size, each, clients in _alike(scheme, plan.general):
         words = "no noise"
         if not math.isinf(each):
@@ -142,7 +136,7 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         if clients[0] in plan.large:
             who = "large"
         why = f"sequential over {scheme.uploads.rounds} rounds"
-        lines.append(Line(who, len(clients), "own uploads", _show(each), words, why))
+        lines.append(Line(who, len(clients), "own uploads", show_epsilon(each), words, why))
     return lines
 
 
@@ -151,21 +145,6 @@ def proven_total(scheme: Scheme) -> float:
     clients = {*scheme.plan.label, *scheme.plan.general}
     events = {scheme.whole_path(client) for client in clients}
     return max(epsilon(event, scheme.plan.delta).epsilon for event in events)
-
-
-def _special_line(scheme: Scheme) -> Line:
-    """What the model that the server trains on pseudo-labels costs the large clients.
-
-    In ``tight`` mode nothing: it follows from labels that are private already.
-    """
-    plan = scheme.plan
-    words = "no noise"
-    why = "post-processing of private labels"
-    if plan.special:
-        words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
-        why = "r times the general clients' ε"
-    through = "the special client's uploads"
-    return Line("large", len(plan.label), through, _show(plan.special), words, why)
 
 
 def _alike(scheme: Scheme, spent: Mapping[int, float]) -> Iterable[tuple[int, float, list[int]]]:
@@ -222,21 +201,7 @@ def _sizes(text: str | None) -> list[int] | None:
     return sizes or None
 
 
-def _show(value: float) -> str:
-    """An ε for people."""
-    if math.isinf(value):
-        return "∞"
-    return f"{value:.4g}"
-
-
-def _jsonable(value: float) -> float | str:
-    """An ε as JSON can hold it."""
-    if math.isinf(value):
-        return "infinity"
-    return value
-
-
-def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
+def _print(scheme: Scheme) -> None:
     """Print the plan for people: its lines, the plan's own sum, and what is proven.
 
     The plan's sum adds parts up (sequential composition) and takes the maximum over disjoint
@@ -246,21 +211,21 @@ def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
 
     plan = scheme.plan
     whom = "for a record, against a server that reads every message"
-    title = f"ε = {_show(plan.total)} at δ = {plan.delta:g} {whom}; {len(scheme.sizes)} clients"
-    table = Table(title=title)
+    total = f"ε = {show_epsilon(plan.total)} at δ = {plan.delta:g}"
+    table = Table(title=f"{total} {whom}; {len(scheme.sizes)} clients")
     for name in ("whose records", "clients", "exposed through", "ε", "mechanism", "why"):
         justify = "left"
         if name in ("clients", "ε"):
             justify = "right"
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for line in lines:
+    for line in plan_lines(scheme):
         table.add_row(*(str(value) for value in asdict(line).values()))
     large = max((plan.sum_of(client) for client in plan.label), default=0.0)
     others = [client for client in plan.general if client not in plan.label]
     general = max((plan.sum_of(client) for client in others), default=0.0)
     console = fl_app.console.console(highlight=False)
     console.print(table)
-    console.print(
-        f"by the plan: max(large {_show(large)}, general {_show(general)}): parallel across clients"
-    )
-    console.print(f"proven for the most exposed record: {_show(proven)} (composed, converted once)")
+    each = f"large {show_epsilon(large)}, general {show_epsilon(general)}"
+    console.print(f"by the plan: max({each}): parallel across clients")
+    proven = show_epsilon(proven_total(scheme))
+    console.print(f"proven for the most exposed record: {proven} (composed, converted once)")

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from omegaconf import DictConfig
@@ -230,9 +231,11 @@ def advise(
     overrides: Sequence[str],
     estimate_rounds: int = 0,
     max_rounds: int | None = None,
-    given: dict[str, float] | None = None,
+    given: Mapping[str, float] = MappingProxyType({}),
 ) -> Advice:
-    """Advice for a configuration.
+    """Advice for a configuration: the curves that its constants allow.
+
+    Where the bound fails and nothing was estimated, it is drawn with twice the μ that it needs.
 
     Args:
         overrides: settings as for a run.
@@ -241,7 +244,7 @@ def advise(
         given: constants that the user states, by their names in ``LETTERS``.
 
     Raises:
-        ConfigError, ValueError: settings that cannot be.
+        ConfigError, ValueError: settings that cannot be, or a bound that fails for every μ.
     """
     if max_rounds is not None and max_rounds < 1:
         raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
@@ -253,11 +256,27 @@ def advise(
     if estimate is not None:
         values = {name: getattr(estimate, name) for name in values}
         where = f"estimated in {estimate_rounds} rounds"
-    source = dict.fromkeys(values, where)
-    for name, value in (given or {}).items():
-        values[name] = value
-        source[name] = "given"
-    return _advice(setting, estimate, values, source, max_rounds)
+    source = dict.fromkeys(values, where) | dict.fromkeys(given, "given")
+    values |= given
+    noise = setting.noise
+    mu = values.pop("proximal_mu", noise.proximal_mu)
+    source.setdefault("proximal_mu", "strategy.proximal_mu")
+    constants = Constants(**values, proximal_mu=mu)
+    failure = constants.failure()
+    curves = {}
+    if failure is None or estimate is None:
+        if failure is not None:
+            constants = replace(constants, proximal_mu=2 * constants.least_mu)
+            source["proximal_mu"] = "assumed: twice what the bound needs"
+            still = constants.failure()
+            if still is not None:
+                raise ValueError(f"pl={constants.pl}: {still}")
+        curves["bound (paper)"] = Curve.of(constants)
+        curves["bound (noise as a vector)"] = Curve.of(constants, noise.dimension)
+    if estimate is not None:
+        curves["measured"] = estimate.curve(noise.dimension)
+    limit = max_rounds or max(100, 4 * noise.rounds)
+    return Advice(setting, constants, source, failure, curves, limit)
 
 
 def show(advice: Advice) -> None:
@@ -306,45 +325,6 @@ def draw(advice: Advice, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     alt.hconcat(left, right).configure(background="white").save(str(path))
     print(f"picture: {path}")
-
-
-def _advice(
-    setting: Setting,
-    estimate: EstimatedConstants | None,
-    values: dict[str, float],
-    source: dict[str, str],
-    max_rounds: int | None,
-) -> Advice:
-    """The curves that the constants allow.
-
-    Where the bound fails and nothing was estimated, it is drawn with twice the μ that it needs.
-
-    ``estimate``: what a run without noise measured; None: there was none. ``values``: constants by
-    their names in ``LETTERS``; without ``proximal_mu`` it is the run's own. ``source``: where each
-    of them is from; the one that is changed here is named anew.
-
-    Raises:
-        ValueError: the bound fails for every μ.
-    """
-    noise = setting.noise
-    mu = values.pop("proximal_mu", noise.proximal_mu)
-    source.setdefault("proximal_mu", "strategy.proximal_mu")
-    constants = Constants(**values, proximal_mu=mu)
-    failure = constants.failure()
-    curves = {}
-    if failure is None or estimate is None:
-        if failure is not None:
-            constants = replace(constants, proximal_mu=2 * constants.least_mu)
-            source["proximal_mu"] = "assumed: twice what the bound needs"
-            still = constants.failure()
-            if still is not None:
-                raise ValueError(f"pl={constants.pl}: {still}")
-        curves["bound (paper)"] = Curve.of(constants)
-        curves["bound (noise as a vector)"] = Curve.of(constants, noise.dimension)
-    if estimate is not None:
-        curves["measured"] = estimate.curve(noise.dimension)
-    limit = max_rounds or max(100, 4 * noise.rounds)
-    return Advice(setting, constants, source, failure, curves, limit)
 
 
 def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedConstants | None]:

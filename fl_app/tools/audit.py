@@ -12,7 +12,6 @@ written, or settings as for a run.
 """
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from fl_app import attack
 from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import changed, compose, load
 from fl_app.config.errors import ConfigError
+from fl_app.report.reading import read_stated
 from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
 from murmur.common import counted, three_digits
@@ -182,7 +182,7 @@ def main(argv: list[str]) -> int:
     if options.words and Path(options.words[0]).is_dir():
         folder = Path(options.words[0])
         config = load(folder / "config.yaml")
-        statement = read_statement(folder / "privacy.json")
+        _, statement = read_stated(folder)
         # The largest of many looks would hold with less confidence than each of them.
         unmeasured = tuple(replace(each, measured=None) for each in statement.guarantees)
         statement = replace(statement, guarantees=unmeasured)
@@ -266,7 +266,9 @@ def findings(
     release = node.client.event(task)  # a task that it would refuse is not attacked either
     assert release is not None
     messages = Messages(node.client, task)
-    _take_part(strategy)  # what a paper claims may depend on the rounds
+    for number in range(1, strategy.setup.budget.rounds + 1):
+        # What a paper claims may depend on how often each client takes part.
+        strategy.participations.update(map(int, strategy.cohort(number)))
     statement = strategy.report.statement()
     fresh = strategy.state()
     exposures = strategy.exposures()
@@ -284,7 +286,6 @@ def findings(
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
-        pairs = _pairs(node, messages, exposure)
         threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
@@ -293,16 +294,15 @@ def findings(
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
-            yield exposure, bound, _attack(exposure, bound, messages, view, pairs, effort)
+            yield exposure, bound, _attack(node, exposure, bound, messages, view, effort)
     strategy.restore(fresh)
     for exposure, asked in _further(strategy, node):
         if only not in (None, exposure.threat):
             continue
         own = replace(statement, unit=next(releases(exposure.per_round)).unit)
-        pairs = _pairs(node, asked, exposure)
         view = attack.view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
-        yield exposure, bound, _attack(exposure, bound, asked, view, pairs, effort)
+        yield exposure, bound, _attack(node, exposure, bound, asked, view, effort)
     evaluation = strategy.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
         return
@@ -382,11 +382,10 @@ def _summed(
     """
     exposure = replace(exposure, per_round=summed.charged)
     part = summed.parts[summed.victim]
-    pairs = _pairs(summed.node, part, exposure)
     for count in _releases(strategy, part.task, exposure.threat):
         bound = Bound.of(exposure, statement, count)
         view = attack.added(summed, count)
-        yield exposure, bound, _attack(exposure, bound, part, view, pairs, effort)
+        yield exposure, bound, _attack(summed.node, exposure, bound, part, view, effort)
 
 
 def _further(
@@ -451,20 +450,21 @@ def _pairs(node: hosts.SimulatedHost, messages: Messages, exposure: Exposure) ->
 
 
 def _attack(
+    node: hosts.SimulatedHost,
     exposure: Exposure,
     bound: Bound,
     messages: Messages,
     view: View | None,
-    pairs: Sequence[Pair],
     effort: Effort,
 ) -> Finding | None:
     """Attack the releases of ``bound`` together, with the pair that is told apart best.
 
-    None where this is planned only, where nothing is seen and where nothing protects. Arguments as
-    ``fl_app.attack.attack``.
+    None where this is planned only, where nothing is seen and where nothing protects. ``node``,
+    ``messages`` and ``exposure`` as ``_pairs``; ``view``: as ``fl_app.attack.attack``.
     """
     if view is None or math.isinf(bound.epsilon):
         return None
+    pairs = _pairs(node, messages, exposure)
     seen, scouts = effort.looks(messages, bound.releases)
     if effort.planned is not None:
         effort.plan(view, pairs, seen, scouts)
@@ -493,30 +493,12 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
     return sorted({1, max(asked, 1)})
 
 
-def _take_part(strategy: CohortStrategy) -> None:
-    """Count the participations that the run plans, on which what a paper claims may depend."""
-    for number in range(1, strategy.setup.budget.rounds + 1):
-        strategy.participations.update(map(int, strategy.cohort(number)))
-
-
 def first_task(strategy: CohortStrategy) -> Task:
     """What the strategy asks the first client of its cohort in round 1, with the initial model."""
     model = strategy.initial_parameters()
     client = int(strategy.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
     return Task(1, client, model, arrays, settings)
-
-
-def read_statement(path: Path) -> Statement:
-    """A run's privacy statement, from ``path``.
-
-    Raises:
-        ConfigError: it is missing or damaged.
-    """
-    try:
-        return Statement.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error!r}); run the run again") from error
 
 
 def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
@@ -535,11 +517,10 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     kind = "proven "
     if bound.is_assumed:
         kind = "assumed"
+    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
     if math.isinf(bound.epsilon):
-        print(f"  {kind} ε   {progress.show_epsilon('infinity')} for {what}")
         print("  measured ε  not attacked: unprotected")
         return
-    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
     if found is None:
         print("  measured ε  not attacked")
         return

@@ -30,8 +30,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -98,9 +97,7 @@ def guard(argv: list[str]) -> int:
         from fl_app.device.guard import Guard
 
         folder = arguments.device.expanduser().absolute()
-        guard = Guard(folder, pairs_in(arguments.node_config))
-        print(f"murmur guard: {guard.summary()}", flush=True)
-        return guard
+        return Guard(folder, pairs_in(arguments.node_config))
 
     return _serve("murmur guard", arguments, resident)
 
@@ -166,17 +163,18 @@ def supernode(argv: list[str]) -> int:
 
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    if not any(word.partition("=")[0] == SECRET for word in argv) and not _asks_for_words(argv):
+    enough = {SECRET, "-h", "--help", "-V", "--version"}  # all but the first need no secret
+    if enough.isdisjoint(word.partition("=")[0] for word in argv):
         print(f"murmur supernode: {SECRET} FILE: must be given; {WHY}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
     sys.argv = ["murmur supernode", *argv, "--isolation", "process"]
-    with mended():
-        try:
-            flower_supernode()
-        except Exception:
-            _log_error()
-            os._exit(1)  # the thread of its runtime API would keep a process that does nothing
+    mend()
+    try:
+        flower_supernode()
+    except Exception:
+        _log_error()
+        os._exit(1)  # the thread of its runtime API would keep a process that does nothing
     return 0
 
 
@@ -188,19 +186,12 @@ def _log_error() -> None:
     print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
 
 
-def _asks_for_words(argv: list[str]) -> bool:
-    """Whether the words ask for help or a version, which need no secret."""
-    return not {"-h", "--help", "-V", "--version"}.isdisjoint(argv)
-
-
-@contextmanager
-def mended() -> Iterator[None]:
-    """Flower's SuperNode as it should be, in this process, for as long as this lasts.
+def mend() -> None:
+    """Make Flower's SuperNode what it should be, in this process, which runs nothing else.
 
     Replaced in Flower's own modules: the application that serves tasks (which proves itself first),
     the error for a bundle that is refused, what retries a broken connection, the two steps of its
-    loop, and how soon it looks again for a part of a message that is still on its way. All are put
-    back at the end, whatever ends it.
+    loop, and how soon it looks again for a part of a message that is still on its way.
     """
     import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
@@ -211,32 +202,19 @@ def mended() -> Iterator[None]:
     served: Any = flwr.supernode.main
     network: Any = fleet_http_connection
     flower: Any = start_client_internal
-    make = network.make_simple_http_retry_invoker
-    pull = flower._pull_and_store_message
-    push = flower._push_messages
     create = served.create_app
+    make = network.make_simple_http_retry_invoker
 
     def proving(state_factory: Any, superexec_auth_secret: bytes) -> Proving:
         return Proving(create(state_factory, superexec_auth_secret), superexec_auth_secret)
 
-    loop = OneByOne(pull, push, flower._insert_message)
-    pull_objects = flower.pull_objects
-    unverified = flower.FAB_VERIFICATION_ERROR
+    loop = OneByOne(flower._pull_and_store_message, flower._push_messages, flower._insert_message)
     served.create_app = proving
     flower.FAB_VERIFICATION_ERROR = _refusal()
     network.make_simple_http_retry_invoker = lambda: patient(make())
     flower._pull_and_store_message = loop.pull
     flower._push_messages = loop.push
-    flower.pull_objects = partial(pull_objects, initial_backoff=PART_SECONDS)
-    try:
-        yield
-    finally:
-        served.create_app = create
-        flower.FAB_VERIFICATION_ERROR = unverified
-        network.make_simple_http_retry_invoker = make
-        flower._pull_and_store_message = pull
-        flower._push_messages = push
-        flower.pull_objects = pull_objects
+    flower.pull_objects = partial(flower.pull_objects, initial_backoff=PART_SECONDS)
 
 
 def patient(invoker: RetryInvoker) -> RetryInvoker:
@@ -298,6 +276,8 @@ class OneByOne:
         object_store: ObjectStore,
         **rest: Any,
     ) -> int | None:
+        from flwr.app import Message as Answer
+
         message: Message | None = None
 
         def noted() -> tuple[Message, Any] | None:
@@ -314,7 +294,7 @@ class OneByOne:
             if message is None:
                 raise
             _log_error()
-            self._store(_reply(_refusal(), message), state, object_store)
+            self._store(Answer(_refusal(), reply_to=message), state, object_store)
             return message.metadata.run_id
 
     def push(self, *, state: NodeState, object_store: ObjectStore, **rest: Any) -> None:
@@ -332,13 +312,6 @@ def _refusal() -> Error:
     from murmur.round.task import REFUSED
 
     return Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
-
-
-def _reply(error: Error, message: Message) -> Message:
-    """The answer to ``message`` that says nothing but ``error``."""
-    from flwr.app import Message
-
-    return Message(error, reply_to=message)
 
 
 class _AnswersTo:

@@ -15,12 +15,10 @@ import platform
 import shutil
 import ssl
 import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http.client import HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,9 +34,12 @@ from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
 from fl_app.tools.options import parser_of
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import GuardRules, Policy
 
 if TYPE_CHECKING:
-    from murmur.privacy.policy import GuardRules
+    from fl_app.device.data import OwnData
+    from fl_app.device.node_settings import OwnerSettings
 
 OK = "ok"
 WARN = "warn"
@@ -50,6 +51,7 @@ LEAST_SECRET = 16  # bytes
 CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
+_SECRET = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
 _TO_GET = {
     "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
     "seccomp": "x86-64 or arm64, and a kernel with CONFIG_SECCOMP_FILTER",
@@ -107,16 +109,17 @@ def show(checks: Sequence[Check]) -> None:
     fl_app.console.console(highlight=False).print(table)
 
 
-def attempt(name: str, check: Callable[[], Check], advice: str) -> Check:
-    """``check()``, or the failure that it ran into.
+def attempt(name: str, advice: str, check: Callable[..., Check], *about: Any) -> Check:
+    """``check(*about)``, or the failure that it ran into.
 
     Args:
         name: of the failure's line.
-        check: may raise anything.
-        advice: what to do where it does.
+        advice: what to do where ``check`` raises, which may be anything.
+        check: looks at ``about``.
+        about: its arguments.
     """
     try:
-        return check()
+        return check(*about)
     except Exception as error:  # a doctor reports whatever is wrong, and goes on
         return Check(name, FAIL, " ".join(str(error).split()) or type(error).__name__, advice)
 
@@ -131,12 +134,11 @@ def _server(arguments: argparse.Namespace) -> Iterator[Check]:
     authority = arguments.ssl_ca_certfile
     own = arguments.ssl_certfile
     again = "make them with deploy/certificates.sh"
-    yield attempt("certificate authority", partial(certificate, authority), again)
-    yield attempt("certificate", partial(certificate, own, authority), again)
-    yield attempt("key", partial(private_key, arguments.ssl_keyfile, own), again)
+    yield attempt("certificate authority", again, certificate, authority)
+    yield attempt("certificate", again, certificate, own, authority)
+    yield attempt("key", again, private_key, arguments.ssl_keyfile, own)
     if arguments.results is not None:
-        results = partial(writable, "results", arguments.results)
-        yield attempt("results", results, "choose another folder")
+        yield attempt("results", "choose another folder", writable, "results", arguments.results)
     yield disk(arguments.results or Path.cwd())
     if arguments.superlink:
         yield from superlink(arguments.superlink, authority)
@@ -148,17 +150,18 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     It reads what the device would read, and writes nothing but a state folder and keys that are
     missing.
     """
-    from fl_app.device.node_settings import device_folder
+    from fl_app.device.node_settings import OwnerSettings, device_folder
 
     yield from _machine()
     yield from _sent_code(arguments)
     config = _node_config(arguments.node_config)
-    yield attempt("policy", partial(policy, config), "see deploy/policy.example.yaml")
+    yield attempt("policy", "see deploy/policy.example.yaml", policy, config)
     folder = device_folder(config)
-    yield attempt("state", partial(writable, "state", folder), "set state=FOLDER")
-    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
-    yield from _data(config, folder)
-    yield from _identities(config, folder)
+    yield attempt("state", "set state=FOLDER", writable, "state", folder)
+    yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
+    own = OwnerSettings.of(config)
+    yield from _data(own, folder)
+    yield from _identities(own.clients, folder)
     yield disk(folder)
     yield from _supernode(arguments)
 
@@ -166,12 +169,11 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
 def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
     folder = arguments.device.expanduser().absolute()
-    yield python_version()
     yield package("flwr", FLOWER)
     yield from guard_checks(folder)
-    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
+    yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
-    yield _secret(arguments.superexec_auth_secret_file)
+    yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
     yield from _supernode(arguments)
 
 
@@ -182,10 +184,10 @@ def _supernode(arguments: argparse.Namespace) -> Iterator[Check]:
     if key is None:
         yield Check("key", WARN, "none given", "--auth-supernode-private-key FILE")
     else:
-        yield attempt("key", partial(private_key, key), "make one: deploy/node-key.sh")
+        yield attempt("key", "make one: deploy/node-key.sh", private_key, key)
     if authority is not None:
-        check = partial(certificate, authority)
-        yield attempt("certificate authority", check, "get ca.pem from the server")
+        advice = "get ca.pem from the server"
+        yield attempt("certificate authority", advice, certificate, authority)
     if arguments.superlink and (authority is None or authority.exists()):
         yield from superlink(arguments.superlink, authority)
 
@@ -205,8 +207,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    """Whether Python and the packages that every client needs are here."""
-    yield python_version()
+    """Whether the packages that every client needs are here."""
     yield package("flwr", FLOWER)
     for name in ("torch", "hydra-core", "safetensors", "cryptography"):
         yield package(name)
@@ -239,21 +240,12 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
     name = "sent code"
     if arguments.isolation == "process":
         yield Check(name, OK, "is not run: murmur device answers")
-        yield _secret(arguments.superexec_auth_secret_file)
+        yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
     elif arguments.trusted_entities is not None:
         yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
     else:
         found = "is run: whoever starts a run can read the data, the policy and the keys"
         yield Check(name, FAIL, found, _ISOLATED)
-
-
-def _secret(file: Path | None) -> Check:
-    """Whether there is one by which the device's two processes know each other."""
-    if file is None:
-        found = "none: every account here can answer in this device's name"
-        return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
-    advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-    return attempt("secret", partial(secret, file), advice)
 
 
 def policy(config: Mapping[str, Any]) -> Check:
@@ -272,15 +264,14 @@ def policy(config: Mapping[str, Any]) -> Check:
 
 def policy_file(path: Path) -> Check:
     """The same, of the policy in ``path``."""
-    from murmur.privacy.policy import Policy
-
     rules = Policy.load(path)
     now = datetime.now(UTC)
     rules.require_valid(now)
     left = (rules.expires - now).days
-    check = not_writable_by_others("policy", path)
-    if check.status == FAIL:
-        return check
+    mode = path.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found = f"{path} may be written by others ({stat.filemode(mode)})"
+        return Check("policy", FAIL, found, f"chmod go-w {path}")
     if left < SOON:
         return Check("policy", WARN, f"expires in {left} days", f"renew `expires` in {path}")
     return Check("policy", OK, f"valid for {left} days")
@@ -292,8 +283,6 @@ def ledger(folder: Path) -> Check:
     Raises:
         LedgerError: an entry is not.
     """
-    from murmur.privacy.ledger import Ledger
-
     path = folder / "ledger.sqlite"
     if not path.exists():
         return Check("ledger", OK, "none yet")
@@ -302,44 +291,38 @@ def ledger(folder: Path) -> Check:
         return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
 
 
-def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
     """Each client's data, read as the device would read them, and the public pool.
 
     Args:
-        config: the device's node-config.
+        own: the owner's words.
         folder: the device's; what is read is kept in its cache, as in a run.
     """
     from fl_app.config.settings import DeviceTerms
-    from fl_app.device.node_settings import OwnerSettings
+    from fl_app.device.agreement import listed
+    from fl_app.device.data import OwnData, device_population
+    from fl_app.device.node_settings import DeviceError
 
-    own = OwnerSettings.of(config)
     if not own.clients:
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
-    if own.data is None:
-        yield Check("data", FAIL, "none", "data=PATH in node-config")
-    elif own.shape is None or own.classes is None:
-        yield Check("data", FAIL, "their form is not said", "shape= and classes= in node-config")
+    try:
+        terms = DeviceTerms(listed(own.shape), listed(own.classes), sizes=listed(own.sizes))
+        device_population(own, terms)
+    except (DeviceError, ValueError) as error:
+        yield Check("data", FAIL, str(error), "see deploy/README.md")
     else:
-        classes: int | list[str]
-        if isinstance(own.classes, int):
-            classes = own.classes
-        else:
-            classes = list(own.classes)
-        terms = DeviceTerms(list(own.shape), classes)
+        data = OwnData(own, terms, folder / "cache")
         for client in own.clients:
-            check = partial(_client_data, own, client, terms, folder / "cache")
-            yield attempt(f"data of client {client}", check, "correct the file that is named")
+            advice = "correct the file that is named"
+            yield attempt(f"data of client {client}", advice, _client_data, data, client)
     if own.public is not None:
-        public = partial(_public, Path(own.public))
-        yield attempt("public pool", public, "get public.npz from the server")
+        advice = "get public.npz from the server"
+        yield attempt("public pool", advice, _public, Path(own.public))
 
 
-def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
+def _client_data(data: "OwnData", client: int) -> Check:
     """How many examples a client has, read as for a run; DataError where they do not fit."""
-    from fl_app.device.data import load_own
-
-    found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
-    return Check(f"data of client {client}", OK, f"{len(found)} examples")
+    return Check(f"data of client {client}", OK, f"{len(data.of(client))} examples")
 
 
 def _public(file: Path) -> Check:
@@ -349,32 +332,20 @@ def _public(file: Path) -> Check:
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
 
 
-def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
     """By which public keys others can pin this device's clients; made here if need be.
 
     Args:
-        config: the device's node-config, which names the clients.
+        clients: of the device.
         folder: where their keys lie.
     """
-    from fl_app.device.node_settings import OwnerSettings
     from murmur.round.host import identity_file
     from murmur.secure_sum import identity_in, public_identity
 
-    for client in OwnerSettings.of(config).clients:
+    for client in clients:
         name = f"key of client {client} in secure sums"
         public = public_identity(identity_in(identity_file(folder, client)))
         yield Check(name, OK, f"{client} {public.hex()}")
-
-
-def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
-    """Whether Python is 3.11 to 3.13.
-
-    ``running``: (major, minor) of the one that runs this.
-    """
-    found = ".".join(map(str, running))
-    if (3, 11) <= running < (3, 14):
-        return Check("Python", OK, found)
-    return Check("Python", FAIL, found, "install Python 3.11, 3.12 or 3.13")
 
 
 def package(name: str, versions: tuple[str, ...] = ()) -> Check:
@@ -422,18 +393,6 @@ def writable(name: str, folder: Path) -> Check:
     return Check(name, FAIL, f"{folder} cannot be written", "chown it to this user")
 
 
-def not_writable_by_others(name: str, file: Path) -> Check:
-    """Whether a file that decides what leaves is nobody else's to change.
-
-    ``name``: of the check. OSError where there is no such file.
-    """
-    mode = file.stat().st_mode
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found = f"{file} may be written by others ({stat.filemode(mode)})"
-        return Check(name, FAIL, found, f"chmod go-w {file}")
-    return Check(name, OK, stat.filemode(mode))
-
-
 def private_key(file: Path, certificate: Path | None = None) -> Check:
     """Whether only its owner can read a key, and whose it is.
 
@@ -469,11 +428,14 @@ def private_key(file: Path, certificate: Path | None = None) -> Check:
     return Check(name, OK, "readable by its owner only")
 
 
-def secret(file: Path) -> Check:
-    """Whether only its owner can read a secret, and nobody can guess it.
+def secret(file: Path | None) -> Check:
+    """Whether there is a secret that only its owner can read, and nobody can guess.
 
     It is what `murmur supernode` and `murmur device` know each other by.
     """
+    if file is None:
+        found = "none: every account here can answer in this device's name"
+        return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
     mode = file.stat().st_mode
     if mode & _OTHERS:
         found = f"others may read it ({stat.filemode(mode)})"
@@ -580,10 +542,8 @@ def guard_checks(folder: Path) -> Iterator[Check]:
     Args:
         folder: the device's, as given to ``murmur guard``.
     """
-    from murmur.privacy.policy import Policy
-
     path = folder / "policy.yaml"
-    yield attempt("policy", partial(policy_file, path), "see docs/any-flower-app.md")
+    yield attempt("policy", "see docs/any-flower-app.md", policy_file, path)
     rules = Policy.load(path).guard
     without: tuple[str, ...] = ()
     if rules is None:
@@ -595,7 +555,7 @@ def guard_checks(folder: Path) -> Iterator[Check]:
         yield isolation(part, part in lacking, part in without)
     yield limits(os.geteuid())
     if rules is not None:
-        yield attempt("apps' data", partial(_apps_data, folder, rules), "correct guard.data")
+        yield attempt("apps' data", "correct guard.data", _apps_data, folder, rules)
 
 
 def isolation(part: str, lacking: bool, without: bool) -> Check:
@@ -635,7 +595,7 @@ def limits(user: int) -> Check:
     return Check("limits", OK, "of the kernel, for each process and for all of this account")
 
 
-def _apps_data(folder: Path, rules: "GuardRules") -> Check:
+def _apps_data(folder: Path, rules: GuardRules) -> Check:
     """Whether what an app may read is there, and the device's own folder is no part of it.
 
     DeviceError where not.

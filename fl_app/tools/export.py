@@ -7,7 +7,7 @@ so that devices can be tried with the data that a simulation gives them.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -122,15 +122,16 @@ def predict(argv: list[str]) -> int:
         ConfigError: there is no model, or a file holds nothing that it reads.
     """
     given = parser_of("predict").parse_args(argv)
+    from scipy.special import softmax
+
     from fl_app.run.model_file import ModelFile
 
     model = ModelFile.load(given.model)
     model.require_images()
     names = model.about["classes"] or range(model.about["num_classes"])
-    for name, images in _images(given.files, model.trainer.input_shape):
-        logits = model.trainer.logits(images).astype(np.float64)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+    for name in given.files:
+        images = _images(name, model.trainer.input_shape)
+        shares = softmax(model.trainer.logits(images).astype(np.float64), axis=1)
         for row, share in enumerate(shares):
             label = str(name)
             if len(shares) > 1:
@@ -139,38 +140,34 @@ def predict(argv: list[str]) -> int:
     return 0
 
 
-def _images(
-    files: Sequence[Path], shape: tuple[int, int, int]
-) -> Iterator[tuple[Path, NDArray[np.float32]]]:
-    """Each file with its images, (N, C, H, W) in [0, 1]; ``shape``: (C, H, W) of the model.
+def _images(file: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    """What a picture, or the ``images`` of an .npz, holds: (N, C, H, W), pixels in [0, 1].
+
+    ``shape``: (C, H, W) of the model's input.
 
     Raises:
-        ConfigError: a file cannot be read, or its images have another shape.
+        ConfigError: the file cannot be read, or its images have another shape.
     """
     from murmur.learning.data.examples import DataError
-
-    for file in files:
-        try:
-            raw = _pixels(file, shape)
-        except DataError as error:
-            raise ConfigError(str(error)) from error
-        if raw.shape[1:] != shape:
-            raise ConfigError(f"{file}: is {list(raw.shape[1:])}, the model reads {list(shape)}")
-        scale = np.float32(1)
-        if raw.dtype == np.uint8:
-            scale = np.float32(255)
-        yield file, np.divide(raw, scale, dtype=np.float32)
-
-
-def _pixels(file: Path, shape: tuple[int, int, int]) -> NDArray[np.generic]:
-    """What a picture, or the ``images`` of an .npz, holds, as it is stored: (N, C, H, W)."""
     from murmur.learning.data.files import array_examples, read_image, read_npz
 
     channels, height, width = shape
-    if file.suffix.lower() == ".npz":
-        arrays = read_npz(file)
-        labels = np.zeros(len(next(iter(arrays.values()))), np.int64)
-        return array_examples(file, {**arrays, "labels": labels}, "images", "labels").pixels
-    if channels not in (1, 3):
-        raise ConfigError(f"{file}: the model reads inputs of {list(shape)}, no pictures")
-    return read_image(file, height=height, width=width, channels=channels)[None]
+    raw: NDArray[np.generic]
+    try:
+        if file.suffix.lower() == ".npz":
+            arrays = read_npz(file)
+            labels = np.zeros(len(next(iter(arrays.values()))), np.int64)
+            arrays = {**arrays, "labels": labels}
+            raw = array_examples(file, arrays, "images", "labels").pixels
+        elif channels in (1, 3):
+            raw = read_image(file, height=height, width=width, channels=channels)[None]
+        else:
+            raise ConfigError(f"{file}: the model reads inputs of {list(shape)}, no pictures")
+    except DataError as error:
+        raise ConfigError(str(error)) from error
+    if raw.shape[1:] != shape:
+        raise ConfigError(f"{file}: is {list(raw.shape[1:])}, the model reads {list(shape)}")
+    scale = np.float32(1)
+    if raw.dtype == np.uint8:
+        scale = np.float32(255)
+    return np.divide(raw, scale, dtype=np.float32)

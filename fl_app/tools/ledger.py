@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
                 known = nearest(options.client, ledger.clients() or ["none"])
                 raise LedgerError(f"client {options.client}: has released nothing; {known}")
             if options.action == "verify":
-                _verify(ledger, options)
+                _verify(ledger, options.json)
             elif options.action == "export":
                 _export(ledger, options.to)
             elif options.client is None:
@@ -153,10 +153,8 @@ def _export(ledger: Ledger, to: Path | None) -> None:
     print(f"{to}: signed; check it with deploy/verify_ledger.py {to} --id {ledger.id}")
 
 
-def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
+def _verify(ledger: Ledger, as_json: bool) -> None:
     """Read every entry, and print how much there is.
-
-    ``options``: whether as JSON, and of one client or of all; the whole ledger is read either way.
 
     Raises:
         LedgerError: names the entry that is wrong.
@@ -164,15 +162,11 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
     ledger.verify()
     clients = len(ledger.clients())
     releases = ledger.releases()
-    whose = counted(clients, "client")
-    if options.client is not None:
-        clients = 1
-        releases = len(ledger.events(options.client))
-        whose = f"client {options.client}"
-    if options.json:
+    if as_json:
         counts = {"clients": clients, "releases": releases}
         print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
+        whose = counted(clients, "client")
         print(f"{ledger.path}: intact; {counted(releases, 'release')} by {whose}")
 
 

@@ -5,11 +5,10 @@ device agrees to it by its own conf/, and its policy is asked about one release 
 it would be by the messages of the run.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,85 +25,65 @@ from murmur.privacy.policy import Policy, Refusal
 _ADVICE = "agree with the device's owner, or change the run's settings"
 
 
-@dataclass(frozen=True)
-class PlannedReleases:
-    """What a run asks of the client that is asked most often.
+def planned_releases(experiment: Experiment) -> list[Event]:
+    """What a run asks of the client that is asked most often, in order.
 
-    Attributes:
-        algorithm: the strategy's name.
-        releases: what it releases, in order: a round's answer, or an evaluation's.
-        delta: the δ of the run's statement.
-        seeded: whether the noise follows from the run's seed.
+    A round's answer, by what the run's statement would say of one participation; where it is due,
+    an evaluation's.
     """
+    strategy = experiment.strategy
+    setup = strategy.setup
+    release = strategy.release_event()
+    if setup.secure_sums.is_on:
+        release = strategy.report.secure_exposure(release).per_round
+    releases: list[Event] = []
+    for number in range(1, setup.cohorts.participations + 1):
+        releases.append(release)
+        evaluation = strategy.evaluation
+        if evaluation is not None and evaluation.is_on and number % evaluation.every == 0:
+            releases.append(evaluation.event())
+    return releases
 
-    algorithm: str
-    releases: Sequence[Event]
-    delta: float
-    seeded: bool
 
-    @classmethod
-    def of(cls, experiment: Experiment) -> "PlannedReleases":
-        """By what the run's statement would say of one participation."""
-        strategy = experiment.strategy
-        privacy = experiment.privacy
-        setup = strategy.setup
-        release = strategy.release_event()
-        if setup.secure_sums.is_on:
-            release = strategy.report.secure_exposure(release).per_round
-        releases: list[Event] = []
-        for number in range(1, setup.cohorts.participations + 1):
-            releases.append(release)
-            evaluation = strategy.evaluation
-            if evaluation is not None and evaluation.is_on and number % evaluation.every == 0:
-                releases.append(evaluation.event())
-        name = str(experiment.config.strategy.name)
-        return cls(name, releases, privacy.delta, privacy.noise == "seeded")
+def first_refusal(experiment: Experiment, policy: Policy, before: Event) -> tuple[int, str] | None:
+    """The first of the run's releases (1, 2, ...) that ``policy`` refuses, and why; None: none.
 
-    def refusal(self, policy: Policy, before: Event) -> tuple[int, Refusal] | None:
-        """The first release (1, 2, ...) that ``policy`` refuses, and why; None: it allows all.
+    What is refused after some releases is refused after more, so the number is found by halving.
 
-        ``before``: all that the client has released in its life. Only the first release of each
-        kind and the last one are tried, and between them the place is halved: what is refused
-        after some releases is refused after more.
-        """
-        kinds = {self.releases.index(event) for event in self.releases}
-        allowed = -1  # a release that is allowed by itself is refused at most for those before it
-        for place in sorted({*kinds, len(self.releases) - 1}):
-            reason = self._refusal_at(policy, before, place)
-            if reason is None:
-                allowed = place
-                continue
-            while place - allowed > 1:
-                middle = (place + allowed) // 2
-                earlier = self._refusal_at(policy, before, middle)
-                if earlier is None:
-                    allowed = middle
-                else:
-                    place = middle
-                    reason = earlier
-            return place + 1, reason
+    Args:
+        experiment: the run.
+        policy: of the device.
+        before: all that the client has released in its life.
+    """
+    releases = planned_releases(experiment)
+    seeded = experiment.privacy.noise == "seeded"
+
+    def refusal(count: int) -> str | None:
+        """Why the first ``count`` are not all let out; the last of each kind is asked about."""
+        latest = {event: place for place, event in enumerate(releases[:count])}
+        for event, place in latest.items():
+            earlier = Counter(releases[:place])
+            spent = [RepeatedEvent(each, times) for each, times in earlier.items()]
+            try:
+                policy.check(
+                    algorithm=experiment.config.strategy.name,
+                    event=event,
+                    spent=[before, *spent],
+                    delta=experiment.privacy.delta,
+                    # An evaluation without protection has no noise: a seed does not matter to it.
+                    seeded_noise=seeded and not isinstance(event, NonPrivateEvent),
+                    now=datetime.now(UTC),
+                )
+            except Refusal as reason:
+                return str(reason)
         return None
 
-    def _refusal_at(self, policy: Policy, before: Event, place: int) -> Refusal | None:
-        """Why ``policy`` refuses the release at ``place``, after those before it; else None.
-
-        An evaluation without protection has no noise, so a seed does not matter to it.
-        """
-        event = self.releases[place]
-        earlier = Counter(self.releases[:place])
-        spent = [before, *(RepeatedEvent(each, count) for each, count in earlier.items())]
-        try:
-            policy.check(
-                algorithm=self.algorithm,
-                event=event,
-                spent=spent,
-                delta=self.delta,
-                seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
-                now=datetime.now(UTC),
-            )
-        except Refusal as refusal:
-            return refusal
+    counts = range(len(releases) + 1)
+    number = bisect_left(counts, True, key=lambda count: refusal(count) is not None)
+    reason = refusal(number)
+    if reason is None:
         return None
+    return number, reason
 
 
 def checks(
@@ -122,14 +101,13 @@ def checks(
         One check for the run, one for devices' conf/, and one for each policy and client.
     """
     experiment = validated(words)
-    planned = PlannedReleases.of(experiment)
-    found = f"{planned.algorithm}; a client releases at most {len(planned.releases)} times"
+    most = len(planned_releases(experiment))
+    found = f"{experiment.config.strategy.name}; a client releases at most {most} times"
     yield Check("run", OK, found)
-    agreement = partial(_agreement, experiment, words)
-    yield attempt("devices' conf/", agreement, "see server_may_set in conf/")
+    yield attempt("devices' conf/", "see server_may_set in conf/", _agreement, experiment, words)
     for path in policies:
         name = f"policy {path}"
-        yield attempt(name, partial(_verdict, name, planned, path, None), _ADVICE)
+        yield attempt(name, _ADVICE, _verdict, name, experiment, path, None)
     if "policy" in node_config:
         ledger = device_folder(node_config) / "ledger.sqlite"
         for client in OwnerSettings.of(node_config).clients:
@@ -138,7 +116,7 @@ def checks(
             before = None
             if ledger.exists():
                 before = (ledger, client)
-            yield attempt(name, partial(_verdict, name, planned, path, before), _ADVICE)
+            yield attempt(name, _ADVICE, _verdict, name, experiment, path, before)
 
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
@@ -152,7 +130,7 @@ def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
 
 
 def _verdict(
-    name: str, planned: PlannedReleases, path: Path, before: tuple[Path, int] | None
+    name: str, experiment: Experiment, path: Path, before: tuple[Path, int] | None
 ) -> Check:
     """Whether the policy in ``path`` would let out all of the run's releases.
 
@@ -166,12 +144,13 @@ def _verdict(
         with Ledger(before[0], create=False) as ledger:
             spent = ledger.spent(before[1])
             count = len(ledger.events(before[1]))
-    refused = planned.refusal(policy, spent)
+    refused = first_refusal(experiment, policy, spent)
+    most = len(planned_releases(experiment))
     after = ""
     if count:
         after = f", after {count} before this run"
     if refused is None:
-        return Check(name, OK, f"allows all {len(planned.releases)} releases{after}")
+        return Check(name, OK, f"allows all {most} releases{after}")
     number, reason = refused
-    found = f"refuses release {number} of {len(planned.releases)}{after}: {reason}"
+    found = f"refuses release {number} of {most}{after}: {reason}"
     return Check(name, FAIL, " ".join(found.split()), _ADVICE)

@@ -5,23 +5,38 @@ pictures for papers beside it. ``murmur statement RUN`` prints a run's privacy s
 is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry of deployments,
 ``markdown`` a label for those whose data it is and the answers to NIST SP 800-226.
 
-Both read run folders only, and may be used while a run goes on.
+Both read run folders only, and may be used while a run goes on. The record is one of the OpenDP
+Privacy Deployments Registry (github.com/opendp/deployments-registry-data,
+schemas/deployments-schema.yaml at 057e5d8); the label is half a page, and after it comes what NIST
+SP 800-226 ("Guidelines for Evaluating Differential Privacy Guarantees", 2025) asks, one by one.
+Claimed, proven, assumed and measured ε stand in both. Their words are in ``fl_app/report/assets``:
+``registry.yaml``, ``statement.md``, and ``sentences.j2`` for what both say.
 """
 
+import argparse
 import json
+import math
 import sys
 from datetime import datetime
 from pathlib import Path
 
+import yaml
+
 import fl_app
 import fl_app.console
 from fl_app.config.errors import ConfigError
-from fl_app.report.reading import is_run, read, read_run
+from fl_app.report import template
+from fl_app.report.reading import Run, read, read_stated
 from fl_app.tools.options import parser_of
-from murmur.common import counted, replace_file
-from murmur.privacy.statement import render
+from murmur.common import counted, replace_file, three_digits
+from murmur.privacy import statement as wording
+from murmur.privacy.statement import Statement
 
 _LEDGER = "ledger.sqlite"
+_SCHEMA = (
+    "A draft by github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml at "
+    "057e5d8; ε is what is proven under the deployment's terms (trust_assumptions)"
+)
 
 
 def report(argv: list[str]) -> int:
@@ -79,30 +94,25 @@ def statement(argv: list[str]) -> int:
         ConfigError: there is no run or no statement, or nobody is named as the curator.
     """
     given = parser_of("statement").parse_args(argv)
-    if not is_run(given.run):
-        raise ConfigError(f"{given.run}: is no run; name a folder that `murmur` has written")
-    run = read_run(given.run)
-    if run.statement is None:
-        why = "; ".join(run.problems) or "it has no privacy.json yet"
-        raise ConfigError(f"{given.run}: holds no privacy statement ({why})")
+    run, said = read_stated(given.run)
     if given.format == "text":
-        print(render(run.statement))
+        print(wording.render(said))
         return 0
     if given.format == "json":
-        print(json.dumps(run.statement.to_dict(), indent=2))
+        print(json.dumps(said.to_dict(), indent=2))
         return 0
     fl_app.require("report", "jinja2")
-    from fl_app.report.disclosure import Curator, document, registry_entry
-
     if given.format == "markdown":
-        print(document(run, run.statement, mechanisms(given.run)), end="")
+        print(_filled("statement.md", run, said, given), end="")
         return 0
     if given.curator is None:
         raise ConfigError("--curator: a registry must know who publishes; give your name")
     if given.curator_type is None:
         raise ConfigError("--curator-type: say what you are: Government, Industry, Nonprofit")
-    curator = Curator(given.curator, given.curator_type, given.region, given.use)
-    print(registry_entry(run, run.statement, mechanisms(given.run), curator), end="")
+    # An infinite ε is left out, since the schema has no word for it, and said in words.
+    filled = yaml.safe_load(_filled("registry.yaml", run, said, given))
+    record = yaml.safe_dump(filled, sort_keys=False, allow_unicode=True)
+    print(f"# {_SCHEMA}\n{record}", end="")
     return 0
 
 
@@ -119,6 +129,38 @@ def mechanisms(run: Path) -> list[str]:
         return []
     with Ledger(run / _LEDGER, create=False) as ledger:
         return sorted(map(describe, ledger.kinds()))
+
+
+def _filled(name: str, run: Run, statement: Statement, given: argparse.Namespace) -> str:
+    """A template of ``assets/``, filled.
+
+    What a run says of itself is quoted (YAML) or plain text.
+
+    Args:
+        name: the template's file.
+        run: what it was.
+        statement: the run's; its first guarantee is the main one.
+        given: the run's folder, in whose ledger is what was charged; for a registry who publishes
+            the model (``curator``), as what, where the data are from and for what use.
+    """
+    known = {
+        "against": wording.against,
+        "canary_finding": wording.canary_finding,
+        "odds_of": wording.odds,
+        "three_digits": three_digits,
+        "units": wording.UNITS,
+        "neighbours": wording.NEIGHBOURS,
+        "infinity": math.inf,
+        "distribution": fl_app.DISTRIBUTION,
+    }
+    text: str = template(name, known).render(
+        run=run,
+        s=statement,
+        main=statement.guarantees[0],
+        mechanisms=mechanisms(given.run),
+        given=given,
+    )
+    return text
 
 
 def _write(option: str, out: Path, content: bytes) -> None:

@@ -162,7 +162,7 @@ def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
     supernode.run(run_config)
     task = supernode.ask(content)
     monkeypatch.setattr(flower_runtime, "MESSAGE_LOOKS", 1)
-    with Runtime(supernode.address, SECRET).claim().open() as opened:
+    with Runtime(supernode.address, SECRET).claim() as opened:
         opened._message_tree()  # and then its process dies
     supernode.expire(task)
     again = Runtime(supernode.address, SECRET).claim()

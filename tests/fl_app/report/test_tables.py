@@ -45,7 +45,7 @@ def test_files_for_spreadsheets_and_papers(sweep):
     assert len(rows) == 6 and {row["seed"] for row in rows} == {"1", "2", "3"}
     assert rows[0]["privacy.epsilon"] == "1"
     latex = files["latex"].read_text()
-    assert latex.count(r"\\") == 3 and re.search(r"\$0\.520 \\pm 0\.025\$", latex)
+    assert latex.count(r"\\") == 3 and re.search(r"0\.520 \$\\pm\$ 0\.025", latex)
     assert re.search(r"\\caption\{.* Protected: Everything that one client holds, against ", latex)
     marked = files["markdown"].read_text()
     assert "0.520 ± 0.025" in marked and "Protected: Everything that one client holds" in marked
@@ -60,7 +60,7 @@ def test_a_table_of_two_promises_has_two_blocks():
     other = {**one, "setting": "b", "promise": "one client", "bytes up": 81_498_000.0}
     latex = as_latex([one, other])
     assert latex.count(r"\multicolumn{3}{l}{\emph{one") == 2 and "compare within a block" in latex
-    assert r"$8.15 \times 10^{7}$" in latex and "8.15 × 10⁷" in as_markdown([one, other])
+    assert r"8.15 $\times$ 10$^{7}$" in latex and "8.15 × 10⁷" in as_markdown([one, other])
     assert "varepsilon$ &" not in latex  # nobody has a figure in that column
     assert [part.split("\n")[0][-11:] for part in as_markdown([one, other]).split("\n\nMean")] == [
         "one record.",

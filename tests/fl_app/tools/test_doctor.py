@@ -58,7 +58,7 @@ def test_device_that_lacks_nothing_passes(device, made, capsys):
 def test_device_whose_owner_does_not_say_what_its_data_are_like_fails(device, made, capsys):
     del device["shape"]
     assert doctor.main(words(device, made)) == 1
-    assert "shape= and classes= in node-config" in capsys.readouterr().out
+    assert "(shape=, classes=)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,7 @@ def test_key_states(made, tmp_path):
     assert "does not fit" in doctor.private_key(other).found
 
 
-def test_disk_python_and_package_states(tmp_path, monkeypatch):
-    assert doctor.python_version((3, 10)).status == FAIL
-    assert doctor.python_version((3, 12)).status == OK
+def test_disk_and_package_states(tmp_path, monkeypatch):
     assert doctor.package("no-such-package").status == FAIL
     assert doctor.package("flwr", ("0.1",)).status == FAIL
     assert doctor.disk(tmp_path / "new").status in (OK, WARN)

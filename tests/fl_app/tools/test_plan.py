@@ -1,14 +1,13 @@
-"""``murmur advise budget``: tables, JSON, refusals, without touching data."""
+"""``murmur advise budget``: the plan, its table, refusals, without touching data."""
 
-import json
+import math
 
 import pytest
 
 from fl_app.cli import main
+from fl_app.tools.advise_budget import plan_lines, proven_total, scheme_of
 
-FULL = [
-    "advise",
-    "budget",
+NEEDS = [
     "privacy.epsilon=8",
     "federation.num_rounds=30",
     "federation.public=5000",
@@ -18,60 +17,46 @@ FULL = [
     "--classes",
     "10",
 ]
+FULL = ["advise", "budget", *NEEDS]
 
 
-def planned(capsys, *words):
-    assert main([*FULL, *words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+def planned(*words):
+    return scheme_of([*NEEDS, *words])
 
 
-def test_the_specification_s_example(capsys):
-    plan = planned(capsys)
-    shown = [(line["who"], line["clients"], line["epsilon"]) for line in plan["lines"]]
+def test_the_specification_s_example():
+    scheme = planned()
+    lines = plan_lines(scheme)
+    shown = [(line.who, line.clients, line.epsilon) for line in lines]
     assert shown == [("large", 5, "3.5"), ("large", 5, "4.5"), ("general", 40, "3")]
-    words = [line["mechanism"] for line in plan["lines"]]
+    words = [line.mechanism for line in lines]
     for word, golden in zip(words, ("1.362, 480", "1.428, 600", "2.585, 300"), strict=True):
         assert f"noise multiplier {golden} steps" in word
-    assert plan["large"] == [0, 1, 2, 3, 4]
-    assert 4.5 < plan["proven"] < 8
+    assert list(scheme.plan.large) == [0, 1, 2, 3, 4]
+    assert 4.5 < proven_total(scheme) < 8
 
 
-def test_tight_mode_gives_all_to_the_labels_and_says_why(capsys):
-    plan = planned(capsys, "strategy.spending.mode=tight", "strategy.spending.general_epsilon=null")
-    assert [line["epsilon"] for line in plan["lines"]] == ["8", "0", "8"]
-    assert "post-processing" in plan["lines"][1]["why"]
-    assert plan["proven"] == pytest.approx(8, rel=1e-4)
+def test_tight_mode_gives_all_to_the_labels_and_says_why():
+    scheme = planned("strategy.spending.mode=tight", "strategy.spending.general_epsilon=null")
+    lines = plan_lines(scheme)
+    assert [line.epsilon for line in lines] == ["8", "0", "8"]
+    assert "post-processing" in lines[1].why
+    assert proven_total(scheme) == pytest.approx(8, rel=1e-4)
 
 
-def test_joining_clients_have_a_line_of_their_own(capsys):
-    plan = planned(capsys, "strategy.spending.joining=true", "strategy.spending.general_epsilon=2")
-    assert [(line["who"], line["through"]) for line in plan["lines"]][2:] == [
+def test_joining_clients_have_a_line_of_their_own():
+    scheme = planned("strategy.spending.joining=true", "strategy.spending.general_epsilon=2")
+    assert [(line.who, line.through) for line in plan_lines(scheme)][2:] == [
         ("large", "own uploads"),
         ("general", "own uploads"),
     ]
 
 
-def test_clients_of_other_sizes_or_budgets_have_other_lines(capsys):
-    needs = "strategy.spending.general_epsilon=[1,1,2]"
-    assert (
-        main(
-            [
-                "advise",
-                "budget",
-                "privacy.epsilon=8",
-                "federation.public=100",
-                needs,
-                "--classes",
-                "3",
-                "--sizes",
-                "600,50,50,60",
-                "--json",
-            ]
-        )
-        == 0
-    )
-    lines = json.loads(capsys.readouterr().out)["lines"]
-    assert [(line["clients"], line["epsilon"]) for line in lines] == [
+def test_clients_of_other_sizes_or_budgets_have_other_lines():
+    needs = ["privacy.epsilon=8", "federation.public=100", "--classes", "3"]
+    needs += ["strategy.spending.general_epsilon=[1,1,2]", "--sizes", "600,50,50,60"]
+    lines = plan_lines(scheme_of(needs))
+    assert [(line.clients, line.epsilon) for line in lines] == [
         (1, "5"),
         (1, "3"),
         (2, "1"),
@@ -83,22 +68,19 @@ def test_clients_of_other_sizes_or_budgets_have_other_lines(capsys):
     ("mechanism", "words"),
     [("pate", "PATE, gaussian noise of"), ("rr", "randomised response at")],
 )
-def test_other_mechanisms_say_their_noise(capsys, mechanism, words):
-    plan = planned(
-        capsys, f"strategy.labelling.mechanism={mechanism}", "strategy.labelling.queries=100"
-    )
-    assert plan["lines"][0]["mechanism"].startswith(words)
+def test_other_mechanisms_say_their_noise(mechanism, words):
+    scheme = planned(f"strategy.labelling.mechanism={mechanism}", "strategy.labelling.queries=100")
+    assert plan_lines(scheme)[0].mechanism.startswith(words)
 
 
-def test_without_protection_nothing_has_a_price(capsys):
-    plan = planned(
-        capsys,
+def test_without_protection_nothing_has_a_price():
+    scheme = planned(
         "privacy.epsilon=inf",
         "strategy.labelling.mechanism=none",
         "strategy.spending.general_epsilon=null",
     )
-    assert plan["proven"] == "infinity"
-    assert {line["epsilon"] for line in plan["lines"]} == {"∞"}
+    assert proven_total(scheme) == math.inf
+    assert {line.epsilon for line in plan_lines(scheme)} == {"∞"}
 
 
 def test_the_table_is_for_people(capsys):

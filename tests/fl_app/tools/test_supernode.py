@@ -15,14 +15,22 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import fleet_http_connection
+from flwr.supernode import main as supernode
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
 from fl_app.cli import main
 from fl_app.tools import device
-from fl_app.tools.device import OneByOne, mended, patient
+from fl_app.tools.device import OneByOne, mend, patient
 from murmur.round.task import PART_SECONDS, REFUSED
 
+MENDED = [
+    (supernode, "create_app"),
+    (fleet_http_connection, "make_simple_http_retry_invoker"),
+    *((flower, name) for name in ("FAB_VERIFICATION_ERROR", "pull_objects")),
+    *((flower, name) for name in ("_pull_and_store_message", "_push_messages")),
+]
 BROKEN = [
     httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"),
     httpx.ReadError(str(ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF)"))),
@@ -59,6 +67,16 @@ def test_certificate_that_is_refused_ends_it():
 def test_lost_network_is_waited_for_as_before():
     lost = httpx.ConnectError("Connection refused")
     assert invoke(lambda: patient(make_simple_http_retry_invoker()), lost) == 3
+
+
+@contextlib.contextmanager
+def mended():
+    """Flower's SuperNode as `murmur supernode` makes it, for as long as this lasts."""
+    with pytest.MonkeyPatch.context() as own:
+        for module, name in MENDED:
+            own.setattr(module, name, getattr(module, name))
+        mend()
+        yield
 
 
 class Node:
