@@ -275,6 +275,15 @@ class Client(ABC):
             raise TaskError(f"{name}: holds NaN or infinite values")
         return found
 
+    def public_images(self, indices: NDArray | None) -> NDArray[np.int64]:
+        """``indices`` if they name distinct images of the public pool as int64; else TaskError."""
+        if indices is None or indices.dtype != np.int64 or indices.ndim != 1:
+            raise TaskError("indices: the task must name public images as int64")
+        pool = len(self.setup.public)
+        if len(np.unique(indices[(indices >= 0) & (indices < pool)])) != len(indices):
+            raise TaskError(f"indices: must be distinct and lie in 0..{pool - 1}")
+        return indices
+
     def require_model(self, task: Task) -> NDArray[np.float32]:
         """The task's model, if it fits this client's own; TaskError otherwise.
 

@@ -39,7 +39,7 @@ from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Count, Decay, Positive, Share, settings
+from murmur.settings import Count, Positive, Share, settings
 
 AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
 ABSTAINED = -1  # a label that is no vote
@@ -371,28 +371,14 @@ class Labeller:
     """Labels public images by the client's model; ``learner="ridge"`` trains it in closed form.
 
     Attributes:
-        trainer: whose present model labels.
         learner: ``sgd``: the caller trains; or ``ridge``, for linear models.
         penalty: of ``murmur.learning.linear_model.ridge``.
         components: of the same; None: all features.
-        abstain: the share of the images, the least sure ones, that get ``ABSTAINED`` for a label;
-            in [0, 1).
-
-    Raises:
-        ValueError: a setting is out of range, or ``ridge`` is asked of a model that is not linear.
     """
 
-    trainer: Trainer
-    learner: str
+    learner: Literal["sgd", "ridge"]
     penalty: float
     components: int | None
-    abstain: Decay = 0.0
-
-    def __post_init__(self) -> None:
-        if self.learner not in ("sgd", "ridge"):
-            raise ValueError(f"learner={self.learner!r}: must be 'sgd' or 'ridge'")
-        if self.is_closed_form:
-            require_linear(self.trainer, "learner=ridge")
 
     @property
     def is_closed_form(self) -> bool:
@@ -400,23 +386,34 @@ class Labeller:
         return self.learner == "ridge"
 
     def fit(
-        self, start: NDArray[np.float32], rows: NDArray[np.float32], labels: NDArray[np.int64]
+        self,
+        trainer: Trainer,
+        start: NDArray[np.float32],
+        rows: NDArray[np.float32],
+        labels: NDArray[np.int64],
     ) -> NDArray[np.float32]:
         """Parameters (d,): ``start`` plus a ridge regression of what it leaves unexplained.
 
-        ``rows`` (n, features) and ``labels`` (n,) are the client's examples.
+        Args:
+            trainer: whose model is linear.
+            start: (d,).
+            rows: the client's examples, (n, features).
+            labels: their classes, (n,).
         """
-        weights = weights_of(self.trainer, start)
-        wanted = centred(labels, self.trainer.num_classes) - rows @ weights
-        return to_parameters(
-            self.trainer, weights + ridge(rows, wanted, self.penalty, self.components)
-        )
+        weights = weights_of(trainer, start)
+        wanted = centred(labels, trainer.num_classes) - rows @ weights
+        return to_parameters(trainer, weights + ridge(rows, wanted, self.penalty, self.components))
 
-    def labels(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Labels (K,) of ``images`` under the trainer's present model; not private yet."""
-        logits = self.trainer.logits(images)
+    def labels(
+        self, trainer: Trainer, images: NDArray[np.float32], abstain: float
+    ) -> NDArray[np.int64]:
+        """Labels (K,) of ``images`` under the trainer's present model; not private yet.
+
+        ``abstain``: the share of the images, the least sure ones, that get ``ABSTAINED`` for one.
+        """
+        logits = trainer.logits(images)
         labels = logits.argmax(axis=1).astype(np.int64)
-        withheld = int(self.abstain * len(labels))
+        withheld = int(abstain * len(labels))
         if withheld:
             ordered = np.sort(logits, axis=1)
             lead = ordered[:, -1] - ordered[:, -2]
