@@ -121,13 +121,14 @@ class ClassMoments(CohortStrategy):
         """The moments'."""
         return self.releases.moments.event()
 
-    def noise_facts(self) -> dict[str, float]:
-        """On an entry of the moments, and how many protected units the sum is over.
-
-        Both for a full cohort of clients 0, 1, …; a planner's figures.
-        """
-        moments, clients = self.releases.moments, self.setup.cohort_size
-        return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
+    def signal_to_noise(self) -> float | None:
+        """That of the moments in S_w, for a full cohort."""
+        clients = self.setup.cohort_size
+        noise = self.releases.moments.deviation(clients)
+        if not noise:
+            return None
+        units = self._units(range(clients))
+        return class_moments.signal_to_noise(units, self.head.classes, self.head.features, noise)
 
     def foretold(self) -> Foretold | None:
         """Whether the noise drowns the moments, by public numbers alone; None: there is no noise.
@@ -135,18 +136,16 @@ class ClassMoments(CohortStrategy):
         What share of the score is kept where it does not is left open: data sets with the same
         public numbers keep 0.93 and 0.79 (``python -m research.planner.owners``).
         """
-        facts = self.noise_facts()
-        if not facts["noise"]:
+        ratio = self.signal_to_noise()
+        if ratio is None:
             return None
-        units = int(facts["units"])
-        classes = self.head.classes
         return Foretold(
-            class_moments.signal_to_noise(units, classes, self.head.features, facts["noise"]),
+            ratio,
             None,
             self.setup.budget,
-            units=units,
+            units=self._units(range(self.setup.cohort_size)),
             unit="owners" if self.unit is Unit.CLIENT else "records",
-            classes=classes,
+            classes=self.head.classes,
             least=class_moments.LEAST_SIGNAL,
         )
 

@@ -168,23 +168,6 @@ class GradientRounds(FedAvg):
         moved[len(model) - self.head.size :] = self.rates * means["update"]
         return self.server_step.step(model, moved)
 
-    def noise_facts(self) -> dict[str, float]:
-        """Of the protection; beside it r, how far clients that agree stand above the noise.
-
-        r takes all releases of the budget as one, since the noise that ends in the model does not
-        depend on how many rounds share it (``murmur.papers.gradient_rounds``).
-        """
-        noise = self.protection.noise_on_a_sum()
-        if not noise:
-            return {}
-        clients = self.setup.cohort_size
-        once = noise / math.sqrt(self.setup.budget.releases)
-        return {
-            "clipping norm": self.protection.clip,
-            "noise in clipping norms": noise,
-            "signal to noise": clients / (once * math.sqrt(self.head.size)),
-        }
-
     def model_noise(self) -> float | None:
         """σ of the noise in each weight of the result, that of all clients; None: not known.
 
@@ -222,10 +205,9 @@ class GradientRounds(FedAvg):
 
         (``murmur.papers.gradient_rounds.kept_share``).
         """
-        facts = self.noise_facts()
-        if not facts:
+        ratio = self.signal_to_noise()
+        if ratio is None:
             return None
-        ratio = facts["signal to noise"]
         share = None
         if ratio >= LEAST_SIGNAL:
             share = kept_share(ratio)

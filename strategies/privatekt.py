@@ -113,18 +113,6 @@ class PrivateKT(CohortStrategy):
             "will often be wrong. Raise epsilon, lower strategy.K, or ask more clients"
         ]
 
-    def noise_facts(self) -> dict[str, float]:
-        """Labels of one client, and what the right class of an image leads by at 60% agreement.
-
-        "kept" is β. Where each client has its own images, an image has one label.
-        """
-        clients = 1 if self.is_disjoint else self.setup.cohort_size
-        return {
-            "labels": float(self.K * self.setup.budget.releases),
-            "kept": self.answers.keep,
-            "lead in standard errors": self.answers.lead(clients),
-        }
-
     def signal_to_noise(self) -> float | None:
         """That of the labels, of which 60% name an image's class.
 

@@ -104,10 +104,6 @@ class Robust(FedAvg):
         aggregate = self.aggregate(rows.astype(np.float64) * step)
         return self.apply(number, model, {"update": aggregate})
 
-    def noise_facts(self) -> dict[str, float]:
-        """None: what leads over the noise of a sum says nothing of a median."""
-        return {}
-
 
 def krum(rows: Rows, malicious: int, selected: int) -> Rows:
     """The mean (d,) of the ``selected`` of ``rows`` (n, d) that are closest to their neighbours.

@@ -52,18 +52,15 @@ class Votes(CohortStrategy):
         self.answers = Answers(LabelQuery(setup.budget, K, self.trainer.num_classes))
         self.indices = np.zeros(0, np.int64)
 
-    def noise_facts(self) -> dict[str, float]:
-        """Labels of one client, and what the right class of an image leads by at 60% agreement."""
-        return {
-            "labels": float(self.K * self.setup.budget.releases),
-            "lead in standard errors": self.answers.lead(self.setup.cohort_size),
-        }
-
     def signal_to_noise(self) -> float | None:
         """That of the votes, of which 60% are for an image's class."""
         if not self.setup.budget.is_private:
             return None
         return self.student.lead(self.answers, self.setup.cohort_size, self.K)
+
+    def would_help(self) -> list[str]:
+        """Nothing: its labels are few numbers."""
+        return []
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them."""
