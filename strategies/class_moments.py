@@ -106,16 +106,16 @@ class ClassMoments(CohortStrategy):
 
         What ``model`` was is forgotten but for its shape: there is one round.
         """
-        rule = class_moments.discriminants(
+        weights, offsets = class_moments.discriminants(
             self.releases.moments.matrices(total),
             self._units(self.round.answered),
             self.constant,
             self.releases.moments.deviation(weight),
             self.shrinkage,
         )
-        weights = rule.weights.T * math.sqrt(1 - self.constant**2)
+        weights = weights.T * math.sqrt(1 - self.constant**2)
         model = self.head.with_centre(model, self.middle)
-        return self.head.with_layer(model, self.head.joined(weights, rule.offsets))
+        return self.head.with_layer(model, self.head.joined(weights, offsets))
 
     def release_event(self) -> Event:
         """The moments'."""

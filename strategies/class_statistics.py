@@ -11,7 +11,7 @@ post-processing.
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class ClassStatistics(CohortStrategy):
         setup: ServerSetup,
         *,
         components: int | None,
-        coordinates: str,
+        coordinates: Literal["features", "pool"],
         spreading: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(setup)
@@ -60,8 +60,6 @@ class ClassStatistics(CohortStrategy):
         classes = self.trainer.num_classes
         self.release = StatisticsRelease(setup.budget, self.features, classes, components)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
-        if coordinates not in ("features", "pool"):
-            raise ValueError(f"coordinates={coordinates!r}: must be 'features' or 'pool'")
         self.in_pool = coordinates == "pool"
         needed = self.release.shape[0] + 2 if self.in_pool else 2
         if self.spreading is not None and len(setup.public) < needed:

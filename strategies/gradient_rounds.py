@@ -180,25 +180,11 @@ class GradientRounds(FedAvg):
         budget = self.setup.budget
         once = self.protection.clip * self.protection.noise_on_a_sum()
         once *= math.sqrt(self.setup.cohort_size / budget.honest_clients) / self.setup.cohort_size
-        squares = 0.0
-        for asked in range(budget.rounds):
-            answer = self._answer_to_one(asked)
-            squares += answer**2
-        return float(self.rates[0]) * once * math.sqrt(squares)
-
-    def _answer_to_one(self, asked: int) -> float:
-        """How far a 1 in round ``asked`` (from 0) moves the result."""
-        decay = getattr(self.server_step, "momentum", 0.0)
-        rounds = self.setup.budget.rounds
-        place = 0.0
-        speed = self.server_step.learning_rate
-        total = 0.0
-        for number in range(asked, rounds):
-            place += speed
-            speed *= decay
-            if number >= rounds - self.last:
-                total += place
-        return total / self.last
+        rounds = np.arange(budget.rounds)
+        # How far the model has moved so many rounds after a step of 1.
+        places = np.cumsum(step.learning_rate * getattr(step, "momentum", 0.0) ** rounds)
+        moved = [places[: budget.rounds - asked][-self.last :].sum() for asked in rounds]
+        return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
     def foretold(self) -> Foretold | None:
         """What is left of the score without noise, by public numbers alone; None: nothing is lost.

@@ -22,15 +22,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt import (
-    Answers,
-    DisjointLabels,
-    LabelQuery,
-    Learning,
-    SharedLabels,
-    Student,
-    way_of,
-)
+from murmur.papers.privatekt import WAYS, Answers, LabelQuery, Learning, SharedLabels, Student, Way
 from murmur.privacy.events import ComposedEvent, Event
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
@@ -145,11 +137,11 @@ class PrivateKT(LabelStrategy):
     answers: SharedLabels
 
     def __init__(
-        self, setup: ServerSetup, *, answers: str, K: int, use_labels: bool, learning: Learning
+        self, setup: ServerSetup, *, answers: Way, K: int, use_labels: bool, learning: Learning
     ) -> None:
-        way = way_of(answers)
-        self.is_disjoint = way is DisjointLabels
-        super().__init__(setup, way, K, learning, setup.cohort_size if self.is_disjoint else 1)
+        self.is_disjoint = answers == "disjoint"
+        apart = setup.cohort_size if self.is_disjoint else 1
+        super().__init__(setup, WAYS[answers], K, learning, apart)
         if self.is_disjoint and learning.target != "posterior":
             raise ValueError(f"target={learning.target!r}: answers=disjoint needs 'posterior'")
         if self.is_disjoint and setup.cohorts.kind == "poisson":
@@ -230,6 +222,10 @@ class PrivateKT(LabelStrategy):
         self.indices = order[((number - 1) * count + np.arange(count)) % pool]
         rows = self.indices.reshape(-1, self.K)[: len(clients)]
         return {"indices": rows, "clients": clients}, {}
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """As ``LabelStrategy``; from no answers where nobody is asked."""
+        return super().update(number, model, total, weight if self.use_labels else 0)
 
     # Privacy --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ sums; the accuracy is Σ right / Σ (right + wrong).
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_evaluation import CLEAN, ClientEvaluation
 from murmur.round.setup import ServerSetup
 
-POSTPROCESSING = ("none", "project")
 _NULLS = 5
 
 
@@ -71,7 +70,7 @@ class ProtectedClustering(ClientEvaluation):
         *,
         cluster_client_num: int,
         metric: str,
-        postprocess: str,
+        postprocess: Literal["none", "project"],
         every: int,
         show_clean: bool,
         result: Mapping[str, Any],
@@ -79,8 +78,6 @@ class ProtectedClustering(ClientEvaluation):
         super().__init__(setup, clients=cluster_client_num, every=every, show_clean=show_clean)
         if metric not in ("none", *CLUSTERINGS):
             raise ValueError(f"metric={metric}: must be one of none, {', '.join(CLUSTERINGS)}")
-        if postprocess not in POSTPROCESSING:
-            raise ValueError(f"postprocess={postprocess}: must be one of none, project")
         self.metric, self.postprocess = metric, postprocess
         self.result = protected_results.ResultSettings.of(result, setup.client_sizes)
         self.unit = Unit(self.result.unit)

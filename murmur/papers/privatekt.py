@@ -261,17 +261,9 @@ class Votes(Answers):
         return votes * (lead / variance)
 
 
-def way_of(answers: str) -> type[SharedLabels]:
-    """What ``strategy=privatekt`` calls paper or disjoint.
-
-    ValueError for another way; that for ``votes`` names the strategy that has them.
-    """
-    if answers == "votes":
-        raise ValueError("answers=votes: is an algorithm of its own now; set strategy=votes")
-    ways = {"paper": SharedLabels, "disjoint": DisjointLabels}
-    if answers not in ways:
-        raise ValueError(f"answers={answers!r}: must be 'paper' or 'disjoint'")
-    return ways[answers]
+Way = Literal["paper", "disjoint"]
+WAYS: dict[Way, type[SharedLabels]] = {"paper": SharedLabels, "disjoint": DisjointLabels}
+"""What ``strategy.answers`` of ``strategy=privatekt`` calls each way."""
 
 
 @lru_cache(maxsize=64)
