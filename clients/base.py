@@ -7,16 +7,16 @@ The host (``murmur.round.host``) drives each client through the same steps, in t
 2. ``train``: the local computation; its result never leaves by itself.
 3. ``privatize``: the mechanism turns that result into the release.
 
-First come what an audit and the host give to clients (``Canary``, ``ClientMemory``,
-``ClientSetup``), then ``Client`` itself. What every algorithm's client names of other rooms
+First come what an audit and the host give to clients (``Canary``, ``ClientSetup``),
+then ``Client`` itself. What every algorithm's client names of other rooms
 (``Codec``, ``Event``, ``LocalData``, ...) it may import from here.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from murmur.round.task import Task, TaskError
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
     from murmur.learning.training.stack import Share
     from murmur.learning.training.trainer import Trainer
+    from murmur.round.client_state import ClientState
 
 
 class Canary(NamedTuple):
@@ -49,23 +50,6 @@ class Canary(NamedTuple):
     result: NDArray
     opposite: NDArray
     direction: NDArray[np.int8]
-
-
-class ClientMemory(Protocol):
-    """What clients remember from round to round, on their own disk (``murmur.round.client_state``).
-
-    A round may be asked again after a kill, so a client states which round it means: training in
-    round t starts from ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
-    """
-
-    def load(self, client: int, as_of: int) -> Mapping[str, NDArray] | None:
-        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
-
-        Raises where the state is damaged, or older than what is kept.
-        """
-
-    def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
-        """Let ``client`` remember ``arrays`` from round ``number`` on; on disk when it returns."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +70,10 @@ class ClientSetup:
         that this client runs with. No task changes it.
     seed : int
         Of the experiment stream, which everybody knows: never of noise.
-    memory : ClientMemory
-        What clients remember from round to round.
+    memory : ClientState
+        What clients remember from round to round, on their own disk. A round may be asked again
+        after a kill, so a client states which round it means: training in round t starts from
+        ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
     client_sizes : tuple of int or None
         Examples of every client, where the federation has made them public. In simulations they are
         known; on devices None, unless the owner's terms state them.
@@ -100,7 +86,7 @@ class ClientSetup:
     test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
     budget: Budget
     seed: int
-    memory: ClientMemory
+    memory: "ClientState"
     client_sizes: tuple[int, ...] | None = None
     cohorts: Cohorts = field(default_factory=Cohorts)
 

@@ -8,7 +8,7 @@ arXiv 2308.03320 (2023), algorithm 1; on BiFL (Yang, Zhang, Yang, JSAC 2021). In
     release each bit of W^b, kept with ½ + γ, flipped with ½ − γ
 
 Symbols: W̄ = ``weights``, β = ``beta``, γ = ``release.gamma``. W̄ and the normalisation (scale,
-shift, statistics) are what a client remembers (``clients.base.ClientMemory``); the normalisation
+shift, statistics) are what a client remembers (``ClientSetup.memory``); the normalisation
 never leaves it. A round that is asked again starts from the state of the round before, so W̄ is
 mixed once for each round, and evaluation changes nothing.
 """

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import PrivateTraining
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
-from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel, Teacher, TeacherTraining
+from murmur.papers.dpsgd import Lots
+from murmur.papers.kd_dpfl.budget import Scheme, Sections
+from murmur.papers.kd_dpfl.labels import NoisyModel, Teacher, TeacherTraining
 
 
 class KdDpflClient(Client):
@@ -53,37 +53,25 @@ class KdDpflClient(Client):
         setup: ClientSetup,
         *,
         sizes: Sequence[int] | None,
-        grouping: Grouping,
-        spending: Spending,
-        labelling: Labelling,
+        sections: Sections,
         teacher: TeacherTraining,
         soft: bool,
-        local: LocalDpSgd,
-        uploads: Uploads,
         special: Lots,
     ) -> None:
         super().__init__(setup)
         known = setup.client_sizes if sizes is None else tuple(sizes)
-        if known is None:
-            raise ValueError(
-                "sizes=null: the grouping needs every client's size; publish them in strategy.sizes"
-            )
         self.scheme = Scheme.of(
             setup.budget,
             known,
+            sections,
+            special,
             classes=self.trainer.num_classes,
             pool=len(setup.public),
-            grouping=grouping,
-            spending=spending,
-            labelling=labelling,
-            local=local,
-            uploads=uploads,
-            special=special,
         )
         # Its cohorts are drawn from some of the clients only, so one may be asked in every round:
         # the scheme's events count on noise for all of them.
         self.training = PrivateTraining(
-            self.trainer, local, replace(setup.budget, participations=None)
+            self.trainer, sections.local, replace(setup.budget, participations=None)
         )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 

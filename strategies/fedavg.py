@@ -50,7 +50,8 @@ class FedAvg(CohortStrategy):
         self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]
     ) -> None:
         self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
-        self.threats, self.adjacency, self.weighted = own.threats, own.adjacency, own.weighted
+        self.threats = own.against(summed=self.summed)
+        self.adjacency, self.weighted = own.adjacency, own.weighted
         self.claim, self.difference = own.claim, own.difference
         self.extendable = own.extendable
         self.algorithm = f"{type(self).algorithm} ({own.name})"

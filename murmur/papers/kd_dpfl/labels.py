@@ -13,7 +13,6 @@ all three ask the same objects. Symbols: q = ``count``, C = ``classes``, ε = a 
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -293,19 +292,14 @@ class Teacher:
         """Histogram (q, C) of the teachers' labels."""
         votes = np.zeros((self.labelling.count, self.labelling.classes), np.int64)
         rows = np.arange(len(images))
-        for shard in self._shards(data, rng):
-            self._train(shard, data, rng)
-            votes[rows, self.trainer.logits(images).argmax(axis=1)] += 1
-        return votes
-
-    def _shards(self, data: LocalData, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Disjoint shares of the data, each with the model back where it started."""
         start = self.trainer.parameters()
-        shards = np.array_split(rng.permutation(data.indices), self.labelling.teachers)
-        for shard in shards:
+        # Disjoint shares of the data, each with the model back where it started.
+        for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
             if len(shard):
                 self.trainer.load(start)
-                yield shard
+                self._train(shard, data, rng)
+                votes[rows, self.trainer.logits(images).argmax(axis=1)] += 1
+        return votes
 
     def _answers(self, images: NDArray[np.float32]) -> NDArray:
         logits = self.trainer.logits(images)

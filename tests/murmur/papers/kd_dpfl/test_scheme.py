@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from murmur.papers.dpsgd import Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Spending, Uploads
+from murmur.papers.dpsgd import LocalDpSgd, Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Sections, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
@@ -27,14 +27,16 @@ def scheme(
     return Scheme.of(
         Budget(total, 1e-5, rounds, paper=True),
         sizes,
+        Sections(
+            grouping=Grouping(**grouping),
+            spending=Spending(**{"general_epsilon": 3.0, **(spending or {})}),
+            labelling=Labelling(**{**LABELLING, **(labelling or {})}),
+            local=LocalDpSgd(lot_size=50, epochs=1, clipping_norm=1.0, learning_rate=0.5),
+            uploads=Uploads(noise=uploads, clip=1.0),
+        ),
+        Lots(lot_size=250, epochs=1),
         classes=10,
         pool=5000,
-        grouping=Grouping(**grouping),
-        spending=Spending(**{"general_epsilon": 3.0, **(spending or {})}),
-        labelling=Labelling(**{**LABELLING, **(labelling or {})}),
-        local=Lots(lot_size=50, epochs=1),
-        uploads=Uploads(noise=uploads, clip=1.0),
-        special=Lots(lot_size=250, epochs=1),
     )
 
 
