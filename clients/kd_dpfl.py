@@ -132,11 +132,9 @@ class KdDpflClient(Client):
         self.trainer.load(self.require_model(task))
         images = self.setup.public[self._indices(task)]
         rng = self.rng(task, "teacher")
-        if math.isinf(epsilon):
-            return self.teacher.labels(data, images, rng)
         delta = self.setup.budget.delta
-        size = self.scheme.sizes[task.client]
-        return self.teacher.private_labels(data, images, rng, epsilon, delta, size, noise)
+        size = self.size(task.client)
+        return self.teacher.labels(data, images, rng, epsilon, delta, size, noise)
 
     def _epsilon(self, task: Task) -> float:
         """ε_label or ε_g,i; TaskError for a client that takes no part in this stage."""

@@ -201,13 +201,13 @@ class ProtectedAccuracy(ClientEvaluation):
         counts: Mapping[str, Any],
     ) -> None:
         self.counts = protected_results.ProtectedCounts.of(counts, setup.budget)
-        self.summed, self.row = self.counts.is_summed, self.counts.codec
+        self.summed = self.counts.is_summed
         super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
         self.unit = Unit(self.counts.unit)
 
     def codec(self, purpose: str) -> Codec:
         """Two counts, right and wrong; whole numbers where they are clean."""
-        return GridCodec(2) if purpose == CLEAN else self.row
+        return GridCodec(2) if purpose == CLEAN else self.counts.codec
 
     def event(self) -> Event:
         """One release of both counts, by one client's own noise."""
@@ -221,7 +221,7 @@ class ProtectedAccuracy(ClientEvaluation):
         The estimate is cut to [0, 1], and left out where noise makes the total 0 or less. The error
         is that of the noise alone, to first order: that clients are a sample is not in it.
         """
-        right, wrong = (float(count) for count in self.row.mean(rows.sum(axis=0), 1))
+        right, wrong = (float(count) for count in self.counts.codec.mean(rows.sum(axis=0), 1))
         total = right + wrong
         scores: dict[str, float] = {}
         if total > 0:

@@ -141,6 +141,17 @@ class CentreSum(NoisySum):
         return self.rounded(mean)
 
 
+def beside_centre(budget: Budget, head: Head, share: float) -> tuple[Budget, CentreSum | None]:
+    """The budget of rounds before which clients release one centre each, and that release.
+
+    Without a centre the ``budget`` itself, and None. ``share``: of μ², what the centre gets.
+    """
+    if head.radius is None:
+        return budget, None
+    shared = replace(budget, aside=share)
+    return shared, CentreSum(shared, head.features, share, Unit.CLIENT, 1)
+
+
 class MomentSum(NoisySum):
     """The sum of each class's u uᵀ over records, or of the clients' means of these, (C·p,).
 

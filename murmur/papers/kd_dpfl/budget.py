@@ -28,7 +28,6 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from murmur.common import require_positive
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
@@ -212,8 +211,9 @@ class Plan:
             everything = dict.fromkeys(large if asked.special else (), math.inf)
             return replace(plan, general=dict.fromkeys(training, math.inf), label=everything)
         general = _general(total, sizes, training, asked)
-        if general:
-            require_shares(total, list(general.values()))
+        shares = list(general.values())
+        if not all(0 < each <= total for each in shares):
+            raise ValueError(f"general={shares}: must lie above 0 and at most the total {total:g}")
         plan = replace(plan, general=general)
         if not asked.special:
             return plan
@@ -233,15 +233,6 @@ class Plan:
         if client in self.label:
             spent += self.label[client] + self.special
         return spent
-
-
-def require_shares(total: float, general: Sequence[float]) -> None:
-    """ValueError unless every ε_g of ``general`` lies above 0 and within ``total``."""
-    require_positive("total", total)
-    if not all(each > 0 for each in general):
-        raise ValueError(f"general={list(general)}: needs budgets above 0")
-    if max(general) > total:
-        raise ValueError(f"general={list(general)}: none may exceed the total {total:g}")
 
 
 def left_for_labels(total: float, special: float, joining: float) -> float:

@@ -129,7 +129,10 @@ def test_without_protection_nothing_is_limited():
     ("settings", "message"),
     [
         ({"spending": {"general_epsilon": 6.0}}, r"^total=8.0: leaves -1 .* must exceed 9"),
-        ({"spending": {"general_epsilon": 9.0}}, "^general=.*none may exceed the total 8"),
+        (
+            {"spending": {"general_epsilon": 9.0}},
+            "^general=.*must lie above 0 and at most the total 8",
+        ),
         ({"spending": {"ratio": 0.9}}, r"^ratio=0\.9: "),
         ({"spending": {"mode": "loose"}}, "^mode='loose': .*tight"),
         ({"spending": {"rule": "random"}}, "^rule='random': "),
