@@ -71,7 +71,7 @@ class KdDpflClient(Client):
         # Its cohorts are drawn from some of the clients only, so one may be asked in every round:
         # the scheme's events count on noise for all of them.
         self.training = PrivateTraining(
-            self.trainer, sections.local, replace(setup.budget, participations=None)
+            self, sections.local, replace(setup.budget, participations=None)
         )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 
@@ -107,7 +107,6 @@ class KdDpflClient(Client):
         With ``uploads.noise=nbafl`` training is open and the whole model is clipped and noised.
         """
         epsilon = self._epsilon(task)
-        model = self.require_model(task)
         if task.purpose == "label":
             return self._labels(task, data, epsilon, noise)
         if math.isinf(epsilon):
@@ -115,12 +114,11 @@ class KdDpflClient(Client):
         if isinstance(self.scheme.uploads, NoisyModel):
             trained = self.train(task, data)
             return self.scheme.uploads.privatize(trained, epsilon, self.setup.budget.delta, noise)
-        return self.training.train(model, data, epsilon, self.size(task.client), noise)
+        return self.training.train(task, data, epsilon, noise)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training without protection."""
-        rng = self.rng(task, "local training")
-        return self.training.train_openly(self.require_model(task), data, rng)
+        return self.training.open.train(task, data)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What ``answer`` has protected while it trained, as it is."""

@@ -61,7 +61,3 @@ class FedPer(FedAvg):
         """The next model (d,): the shared layers move, newcomers' personal ones stay."""
         moved = super().apply(number, model[: self.shared], means)
         return np.concatenate([moved, model[self.shared :]])
-
-    def signal_to_noise(self) -> None:
-        """Not told: clients' own models are scored."""
-        return None
