@@ -378,7 +378,9 @@ class CohortStrategy(Strategy, ABC):
                 return None, None
             return ArrayRecord({"model": Array(model)}), None
         model = self.update(outcome.number, self.model, outcome.total, outcome.weight)
-        self._forget_round()
+        # Let go of what is as large as the model: question and sum.
+        self.phase = None
+        outcome.total = np.zeros(0, np.int64)
         self.keep(model)
         return ArrayRecord({"model": Array(model)}), None
 
@@ -533,11 +535,6 @@ class CohortStrategy(Strategy, ABC):
             return {}
         number = self.round.number + 1
         return {_COHORT: np.array([number, *self.cohort(number)], np.int64)}
-
-    def _forget_round(self) -> None:
-        """Let go of what is as large as the model: question and sum."""
-        self.phase = None
-        self.round.total = np.zeros(0, np.int64)
 
     def _give_up_when_nobody_answers(self) -> None:
         # Whoever is accused now is not asked again, so that the next round is better off.
