@@ -95,12 +95,9 @@ def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> C
     """Random signs of ``norm`` on every ``count``-th entry of (size,), and their opposite.
 
     No entry belongs to two canaries, so that none disturbs another. ``name`` tells the ``count``
-    canaries apart; the signs follow from it and ``seed``, in every round the same.
-
-    ValueError where there are more canaries than entries.
+    canaries apart, at most one for each entry (``Client.most_canaries``); the signs follow from it
+    and ``seed``, in every round the same.
     """
-    if count > size:
-        raise ValueError(f"audit.canaries={count}: must be at most {size}, the size of an answer")
     signs = np.zeros(size, np.int8)
     rng, own = experiment_rng(seed, "canary", client=name), signs[name % count :: count]
     own[:] = 2 * rng.integers(2, size=len(own), dtype=np.int8) - 1
