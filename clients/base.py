@@ -7,16 +7,16 @@ The host (``murmur.round.host``) drives each client through the same steps, in t
 2. ``train``: the local computation; its result never leaves by itself.
 3. ``privatize``: the mechanism turns that result into the release.
 
-First come what an audit and the host give to clients (``Canary``, ``ClientMemory``,
-``ClientSetup``), then ``Client`` itself. What every algorithm's client names of other rooms
+First come what an audit and the host give to clients (``Canary``, ``ClientSetup``),
+then ``Client`` itself. What every algorithm's client names of other rooms
 (``Codec``, ``Event``, ``LocalData``, ...) it may import from here.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from murmur.round.task import Task, TaskError
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
     from murmur.learning.training.stack import Share
     from murmur.learning.training.trainer import Trainer
+    from murmur.round.client_state import ClientState
 
 
 class Canary(NamedTuple):
@@ -49,23 +50,6 @@ class Canary(NamedTuple):
     result: NDArray
     opposite: NDArray
     direction: NDArray[np.int8]
-
-
-class ClientMemory(Protocol):
-    """What clients remember from round to round, on their own disk (``murmur.round.client_state``).
-
-    A round may be asked again after a kill, so a client states which round it means: training in
-    round t starts from ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
-    """
-
-    def load(self, client: int, as_of: int) -> Mapping[str, NDArray] | None:
-        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
-
-        Raises where the state is damaged, or older than what is kept.
-        """
-
-    def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
-        """Let ``client`` remember ``arrays`` from round ``number`` on; on disk when it returns."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +70,10 @@ class ClientSetup:
         that this client runs with. No task changes it.
     seed : int
         Of the experiment stream, which everybody knows: never of noise.
-    memory : ClientMemory
-        What clients remember from round to round.
+    memory : ClientState
+        What clients remember from round to round, on their own disk. A round may be asked again
+        after a kill, so a client states which round it means: training in round t starts from
+        ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
     client_sizes : tuple of int or None
         Examples of every client, where the federation has made them public. In simulations they are
         known; on devices None, unless the owner's terms state them.
@@ -100,7 +86,7 @@ class ClientSetup:
     test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
     budget: Budget
     seed: int
-    memory: ClientMemory
+    memory: "ClientState"
     client_sizes: tuple[int, ...] | None = None
     cohorts: Cohorts = field(default_factory=Cohorts)
 
@@ -109,12 +95,9 @@ def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> C
     """Random signs of ``norm`` on every ``count``-th entry of (size,), and their opposite.
 
     No entry belongs to two canaries, so that none disturbs another. ``name`` tells the ``count``
-    canaries apart; the signs follow from it and ``seed``, in every round the same.
-
-    ValueError where there are more canaries than entries.
+    canaries apart, at most one for each entry (``Client.most_canaries``); the signs follow from it
+    and ``seed``, in every round the same.
     """
-    if count > size:
-        raise ValueError(f"audit.canaries={count}: must be at most {size}, the size of an answer")
     signs = np.zeros(size, np.int8)
     rng, own = experiment_rng(seed, "canary", client=name), signs[name % count :: count]
     own[:] = 2 * rng.integers(2, size=len(own), dtype=np.int8) - 1
@@ -274,6 +257,15 @@ class Client(ABC):
         if not is_finite(found):
             raise TaskError(f"{name}: holds NaN or infinite values")
         return found
+
+    def public_images(self, indices: NDArray | None) -> NDArray[np.int64]:
+        """``indices`` if they name distinct images of the public pool as int64; else TaskError."""
+        if indices is None or indices.dtype != np.int64 or indices.ndim != 1:
+            raise TaskError("indices: the task must name public images as int64")
+        pool = len(self.setup.public)
+        if len(np.unique(indices[(indices >= 0) & (indices < pool)])) != len(indices):
+            raise TaskError(f"indices: must be distinct and lie in 0..{pool - 1}")
+        return indices
 
     def require_model(self, task: Task) -> NDArray[np.float32]:
         """The task's model, if it fits this client's own; TaskError otherwise.

@@ -6,7 +6,7 @@ that the server sends is not used. Whatever the server says of coordinates, the 
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class ClassStatisticsClient(Client):
         setup: ClientSetup,
         *,
         components: int | None,
-        coordinates: str,
+        coordinates: Literal["features", "pool"],
         balance: Annotated[float, Field(ge=0, le=1)],
         graph: int | None,
         neighbours: int | None,

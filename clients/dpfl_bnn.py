@@ -8,12 +8,12 @@ arXiv 2308.03320 (2023), algorithm 1; on BiFL (Yang, Zhang, Yang, JSAC 2021). In
     release each bit of W^b, kept with ½ + γ, flipped with ½ − γ
 
 Symbols: W̄ = ``weights``, β = ``beta``, γ = ``release.gamma``. W̄ and the normalisation (scale,
-shift, statistics) are what a client remembers (``clients.base.ClientMemory``); the normalisation
+shift, statistics) are what a client remembers (``ClientSetup.memory``); the normalisation
 never leaves it. A round that is asked again starts from the state of the round before, so W̄ is
 mixed once for each round, and evaluation changes nothing.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,14 +74,10 @@ class Personal:
         β in [0, 1]: share of the server's mean when a client mixes it into its weights.
     evaluate_examples : int or None
         For a simulation's report: how many of the test set for each client; None: all.
-    evaluate_statistics : str
-        Of the normalisation, also for the report: ``refreshed`` on the client's own data for the
-        weights looked at, or ``running``, as left by training.
     """
 
     beta: Annotated[float, Field(ge=0, le=1)]
     evaluate_examples: int | None
-    evaluate_statistics: Literal["refreshed", "running"]
 
 
 class DPFLBNNClient(Client):
@@ -214,7 +210,7 @@ class DPFLBNNClient(Client):
     def _report(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Test accuracy of the client's mixed model, and of the server's signs, (2,).
 
-        Both with the client's own normalisation: the server has none.
+        Both with the client's own normalisation, refreshed on its data: the server has none.
         """
         if self.setup.test is None:
             raise TaskError("test: the report needs a test set on the client")
@@ -230,8 +226,7 @@ class DPFLBNNClient(Client):
         for model in (weights, task.model):
             self.trainer.load(model)
             self.trainer.flat.load_buffers(normalisation)
-            if self.personal.evaluate_statistics == "refreshed":
-                refresh_statistics(self.trainer, data.images[data.indices[::every]])
+            refresh_statistics(self.trainer, data.images[data.indices[::every]])
             logits = self.trainer.logits(images, batch_size=256)
             accuracies.append(evaluate_logits(logits, labels).accuracy)
         return np.array(accuracies, np.float32)

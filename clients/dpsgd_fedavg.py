@@ -33,7 +33,7 @@ class DpSgdClient(Client):
 
     def __init__(self, setup: ClientSetup, *, local: LocalDpSgd) -> None:
         super().__init__(setup)
-        self.training = PrivateTraining(self.trainer, local, setup.budget)
+        self.training = PrivateTraining(self, local, setup.budget)
 
     def codec(self, task: Task) -> Codec:
         """All parameters (d,)."""
@@ -50,13 +50,11 @@ class DpSgdClient(Client):
         epsilon = self.setup.budget.epsilon
         if math.isinf(epsilon):
             return self.train(task, data)
-        size = self.size(task.client)
-        return self.training.train(self.require_model(task), data, epsilon, size, noise)
+        return self.training.train(task, data, epsilon, noise)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after the same number of epochs without protection."""
-        rng = self.rng(task, "local training")
-        return self.training.train_openly(self.require_model(task), data, rng)
+        return self.training.open.train(task, data)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The weights themselves, which ``answer`` has protected while it trained."""

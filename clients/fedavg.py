@@ -39,7 +39,7 @@ class ProtectedClient(Client):
 
     def __init__(self, setup: ClientSetup, protection: Callable[..., Protection]) -> None:
         self.protection = protection(setup.budget, setup.cohorts)
-        self.threats = self.protection.threats
+        self.threats = self.protection.against(summed=self.summed)
         super().__init__(setup)
         self.parts = Parts(update=self.trainer.num_parameters)
 

@@ -20,9 +20,8 @@ from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, Ta
 from clients.fedavg import ProtectedClient
 from murmur.learning.codec import Codec, Parts
 from murmur.learning.linear_model import Head
-from murmur.papers.class_moments import CENTRE, CentreSum
+from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre
 from murmur.papers.gradient_rounds import flattened, gradient
-from murmur.privacy.accounting import Unit
 from murmur.privacy.protection import Protection
 from murmur.settings import Positive
 
@@ -65,13 +64,8 @@ class GradientRoundsClient(ProtectedClient):
         centre_share: Annotated[float, Field(gt=0, lt=1)],
     ) -> None:
         self.head = Head(setup.trainer, "gradient_rounds")
-        self.centre_sum: CentreSum | None = None
-        if self.head.radius is not None:
-            setup = replace(setup, budget=replace(setup.budget, aside=centre_share))
-            self.centre_sum = CentreSum(
-                setup.budget, self.head.features, centre_share, Unit.CLIENT, 1
-            )
-        super().__init__(setup, protection)
+        budget, self.centre_sum = beside_centre(setup.budget, self.head, centre_share)
+        super().__init__(replace(setup, budget=budget), protection)
         self.parts = Parts(update=self.head.size)
         self.constant = constant
         self.balance = balance

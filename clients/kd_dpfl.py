@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import PrivateTraining
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
-from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel, Teacher, TeacherTraining
+from murmur.papers.dpsgd import Lots
+from murmur.papers.kd_dpfl.budget import Scheme, Sections
+from murmur.papers.kd_dpfl.labels import NoisyModel, Teacher, TeacherTraining
 
 
 class KdDpflClient(Client):
@@ -53,37 +53,25 @@ class KdDpflClient(Client):
         setup: ClientSetup,
         *,
         sizes: Sequence[int] | None,
-        grouping: Grouping,
-        spending: Spending,
-        labelling: Labelling,
+        sections: Sections,
         teacher: TeacherTraining,
         soft: bool,
-        local: LocalDpSgd,
-        uploads: Uploads,
         special: Lots,
     ) -> None:
         super().__init__(setup)
         known = setup.client_sizes if sizes is None else tuple(sizes)
-        if known is None:
-            raise ValueError(
-                "sizes=null: the grouping needs every client's size; publish them in strategy.sizes"
-            )
         self.scheme = Scheme.of(
             setup.budget,
             known,
+            sections,
+            special,
             classes=self.trainer.num_classes,
             pool=len(setup.public),
-            grouping=grouping,
-            spending=spending,
-            labelling=labelling,
-            local=local,
-            uploads=uploads,
-            special=special,
         )
         # Its cohorts are drawn from some of the clients only, so one may be asked in every round:
         # the scheme's events count on noise for all of them.
         self.training = PrivateTraining(
-            self.trainer, local, replace(setup.budget, participations=None)
+            self, sections.local, replace(setup.budget, participations=None)
         )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 
@@ -119,7 +107,6 @@ class KdDpflClient(Client):
         With ``uploads.noise=nbafl`` training is open and the whole model is clipped and noised.
         """
         epsilon = self._epsilon(task)
-        model = self.require_model(task)
         if task.purpose == "label":
             return self._labels(task, data, epsilon, noise)
         if math.isinf(epsilon):
@@ -127,12 +114,11 @@ class KdDpflClient(Client):
         if isinstance(self.scheme.uploads, NoisyModel):
             trained = self.train(task, data)
             return self.scheme.uploads.privatize(trained, epsilon, self.setup.budget.delta, noise)
-        return self.training.train(model, data, epsilon, self.size(task.client), noise)
+        return self.training.train(task, data, epsilon, noise)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training without protection."""
-        rng = self.rng(task, "local training")
-        return self.training.train_openly(self.require_model(task), data, rng)
+        return self.training.open.train(task, data)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What ``answer`` has protected while it trained, as it is."""
@@ -144,11 +130,9 @@ class KdDpflClient(Client):
         self.trainer.load(self.require_model(task))
         images = self.setup.public[self._indices(task)]
         rng = self.rng(task, "teacher")
-        if math.isinf(epsilon):
-            return self.teacher.labels(data, images, rng)
         delta = self.setup.budget.delta
-        size = self.scheme.sizes[task.client]
-        return self.teacher.private_labels(data, images, rng, epsilon, delta, size, noise)
+        size = self.size(task.client)
+        return self.teacher.labels(data, images, rng, epsilon, delta, size, noise)
 
     def _epsilon(self, task: Task) -> float:
         """ε_label or ε_g,i; TaskError for a client that takes no part in this stage."""
@@ -162,11 +146,8 @@ class KdDpflClient(Client):
         return plan.general[task.client]
 
     def _indices(self, task: Task) -> NDArray[np.int64]:
-        indices = task.arrays.get("indices")
-        pool = len(self.setup.public)
+        indices = self.public_images(task.arrays.get("indices"))
         wanted = self.scheme.labelling.count
-        if indices is None or indices.dtype != np.int64 or indices.shape != (wanted,):
-            raise TaskError(f"indices: the task must name {wanted} public images as int64")
-        if indices.min() < 0 or indices.max() >= pool or len(np.unique(indices)) != len(indices):
-            raise TaskError(f"indices: must be distinct and lie in 0..{pool - 1}")
+        if len(indices) != wanted:
+            raise TaskError(f"indices: the task must name {wanted} public images")
         return indices

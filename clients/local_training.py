@@ -15,7 +15,6 @@ from clients.base import Client, LocalData, NoiseGenerator, Task
 from murmur.common import is_finite
 from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import Share
-from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
@@ -112,14 +111,14 @@ class LocalTraining:
 
 
 class PrivateTraining:
-    """DP-SGD on ``trainer`` (``murmur.papers.dpsgd``), each client at an ε of its own.
+    """DP-SGD of ``client`` (``murmur.papers.dpsgd``), each client at an ε of its own.
 
     The protected unit is the budget's, a record or the whole client, nulled or not. The noise is
     inside the training, so no sum with other clients hides it any better.
 
     Parameters
     ----------
-    trainer : Trainer
+    client : Client
         Its model's examples must go through it separately: no batch normalisation.
     how : LocalDpSgd
         Lots, clipping and rates.
@@ -127,23 +126,29 @@ class PrivateTraining:
         Its δ, and the rounds over which a client's ε is for all its uploads together; its ε is not
         read.
 
+    Attributes
+    ----------
+    open : LocalTraining
+        The same number of epochs without protection: plain SGD in batches of a lot's size.
+
     Raises
     ------
     ValueError
         The model mixes examples, or the settings do not suit it.
     """
 
-    def __init__(self, trainer: Trainer, how: LocalDpSgd, budget: Budget) -> None:
-        trial.require_separate_examples(trainer)
-        if how.views > 1 and tuple(trainer.input_shape[1:]) == (1, 1):
+    def __init__(self, client: Client, how: LocalDpSgd, budget: Budget) -> None:
+        trial.require_separate_examples(client.trainer)
+        if how.views > 1 and tuple(client.trainer.input_shape[1:]) == (1, 1):
             raise ValueError(
                 f"views={how.views}: are shifts of an image by pixels, which features have not; "
                 "set strategy.local.views=1 or features=none"
             )
-        self.trainer = trainer
+        self.client = client
         self.how = how
         self.delta = budget.delta
         self.schedule = how.schedule(budget.releases, budget.record_unit)
+        self.open = LocalTraining(client, LocalSgd(how.lot_size, how.learning_rate, how.epochs))
 
     def event(self, epsilon: float, size: int) -> Event:
         """The steps of one round on ``size`` examples.
@@ -156,40 +161,16 @@ class PrivateTraining:
         return self.schedule.event(epsilon, self.delta, size)
 
     def train(
-        self,
-        model: NDArray[np.float32],
-        data: LocalData,
-        epsilon: float,
-        size: int,
-        noise: NoiseGenerator,
+        self, task: Task, data: LocalData, epsilon: float, noise: NoiseGenerator
     ) -> NDArray[np.float32]:
-        """The parameters (d,) after one round of DP-SGD from ``model``.
+        """The parameters (d,) after one round of DP-SGD from the task's model.
 
-        ``epsilon`` and ``size`` are those of ``event``: noise and price come from one schedule.
-        Lots and noise are drawn from ``noise``, and must stay secret alike.
+        ``epsilon`` and the client's public size are those of ``event``: noise and price come from
+        one schedule. Lots and noise are drawn from ``noise``, and must stay secret alike.
         """
-        self.trainer.load(model)
+        trainer = self.client.trainer
+        trainer.load(self.client.require_model(task))
+        size = self.client.size(task.client)
         return train_privately(
-            self.trainer, self.how, self.schedule, epsilon, self.delta, size, data, noise
+            trainer, self.how, self.schedule, epsilon, self.delta, size, data, noise
         )
-
-    def train_openly(
-        self, model: NDArray[np.float32], data: LocalData, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        """The parameters (d,) after the same number of epochs without protection.
-
-        Plain SGD in batches of a lot's size; ``model`` itself where it diverges.
-        """
-        self.trainer.load(model)
-        trained = self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=rng,
-            epochs=self.how.epochs,
-            batch_size=self.how.lot_size,
-            lr=self.how.learning_rate,
-        )
-        if not np.isfinite(trained).all():
-            return model
-        return trained

@@ -131,11 +131,10 @@ class CountsClient(EvaluationClient):
         super().__init__(setup, every=every)
         self.counts = ProtectedCounts.of(counts, setup.budget)
         self.summed = self.counts.is_summed
-        self.row = self.counts.codec
 
     def codec(self, task: Task) -> Codec:
         """Two counts."""
-        return GridCodec(2) if task.purpose == CLEAN else self.row
+        return GridCodec(2) if task.purpose == CLEAN else self.counts.codec
 
     def cost(self) -> Event:
         """One release of both counts."""

@@ -5,18 +5,14 @@ client's share of discrete Gaussian noise (``murmur.papers.privatekt.Votes``), a
 sees sums only, or against everybody with ``privacy.threat=local``.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, NoiseGenerator, Task
+from clients.base import ClientSetup
 from clients.local_training import LocalSgd
-from clients.privatekt import PublicLabels
-from murmur.papers.privatekt import Labeller, LabelQuery, Votes
+from clients.privatekt import LabelClient
+from murmur.papers.privatekt import Labeller, Votes
+from murmur.settings import Decay
 
 
-class VotesClient(Client):
+class VotesClient(LabelClient):
     """Answers with a vote for each public image that it is asked about.
 
     The protected unit is a client: an exchange moves one vote of each image. With
@@ -25,14 +21,8 @@ class VotesClient(Client):
 
     Parameters
     ----------
-    setup : ClientSetup
-        What the host gives.
-    K : int
-        The most images that it votes on in one round, however many the server sends.
-    local : LocalSgd
-        Local training, with ``learner="sgd"``.
-    learner, penalty, components
-        Of ``Labeller``.
+    setup, K, local, labeller
+        As for ``LabelClient``.
     abstain : float
         In [0, 1): the share of images of which it is least sure and for which it casts no vote.
     """
@@ -40,55 +30,6 @@ class VotesClient(Client):
     threats = ("local", "secure_aggregation")
 
     def __init__(
-        self,
-        setup: ClientSetup,
-        *,
-        K: int,
-        local: LocalSgd,
-        learner: str,
-        penalty: float,
-        components: int | None,
-        abstain: float,
+        self, setup: ClientSetup, *, K: int, local: LocalSgd, labeller: Labeller, abstain: Decay
     ) -> None:
-        super().__init__(setup)
-        labeller = Labeller(self.trainer, learner, penalty, components, abstain)
-        self.labels = PublicLabels(self, local, labeller, K)
-
-    def codec(self, task: Task) -> Codec:
-        """Votes (K·C,) in grid steps."""
-        return self._votes(task).codec
-
-    def event(self, task: Task) -> Event:
-        """One noised vector of as many votes as the task names images.
-
-        TaskError in a round that is not the client's, or for images that are not the pool's.
-        """
-        self.require_asked(task)
-        self.require_model(task)
-        return self._votes(task).event()
-
-    def train(self, task: Task, data: LocalData) -> NDArray[np.int64]:
-        """Labels (K,) of the public images, ``ABSTAINED`` where no vote is cast."""
-        return self.labels.of(task, data, self._images(task))
-
-    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
-        """See ``Client``."""
-        self.labels.ahead(asked)
-
-    def privatize(
-        self, update: NDArray[np.int64], task: Task, noise: NoiseGenerator
-    ) -> NDArray[np.int64]:
-        """The votes (K·C,) in grid steps, noised; an image without a vote carries noise alike."""
-        return self._votes(task).privatize(update, 0, noise)
-
-    def canary(self, task: Task, name: int, count: int) -> Canary:
-        """Labels (K,) at random, and the next class of each."""
-        rows = np.arange(len(self._images(task)))
-        return self.labels.canary(name, rows, len(rows))
-
-    def _votes(self, task: Task) -> Votes:
-        count = len(self._images(task))
-        return Votes(LabelQuery(self.setup.budget, count, self.trainer.num_classes))
-
-    def _images(self, task: Task) -> NDArray[np.int64]:
-        return self.labels.images(task.arrays.get("indices"))
+        super().__init__(setup, Votes, K, local, labeller, abstain)

@@ -39,7 +39,7 @@ from murmur.round.report import PrivacyReport
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
-from strategies.parts import Foretold
+from strategies.parts import Foretold, OwnModels
 
 if TYPE_CHECKING:
     from murmur.round.client_evaluation import ClientEvaluation
@@ -114,6 +114,9 @@ class CohortStrategy(Strategy, ABC):
         Rounds in a row without an answer or an accusation; the run ends at ``PATIENCE`` of them.
     evaluation : ClientEvaluation or None
         The evaluation on clients that ``switch_on`` has added; None: clients are not evaluated.
+    own_models : OwnModels or None
+        Where what is scored are models that clients keep, which train without noise: what a
+        simulation's researcher sees of them. It takes the place of an evaluation on clients.
     canaries : Guests or None
         An audit's canaries, which join every training that counts; None: there is no such audit.
     """
@@ -148,6 +151,7 @@ class CohortStrategy(Strategy, ABC):
         self.drawn: tuple[int, NDArray[np.int64]] = (0, np.zeros(0, np.int64))  # a round's cohort
         self.silent_rounds = 0
         self.evaluation: ClientEvaluation | None = None
+        self.own_models: OwnModels | None = None
         self.canaries: Guests | None = None
 
     # What an algorithm says -----------------------------------------------------------------
@@ -231,8 +235,11 @@ class CohortStrategy(Strategy, ABC):
 
         Called after every round and once before the first, with the published model: it costs
         clients nothing. The loss is the mean cross-entropy in nats. Figures that are not finite are
-        left out of the round's row.
+        left out of the round's row. Where clients have models of their own, it is what these have
+        reported instead: nothing before the first round, nor on devices, which do not answer.
         """
+        if self.own_models is not None:
+            return self.own_models.read()
         self.trainer.load(model)
         test = self.setup.test
         logits = self.trainer.logits(test.images)
@@ -262,7 +269,7 @@ class CohortStrategy(Strategy, ABC):
         """The last round is over: drop what only further ones need, and nobody should read."""
 
     def noise_facts(self) -> dict[str, float]:
-        """How much noise a round's sum holds and what leads over it, for planners; by name.
+        """How much noise a round's sum holds, for planners; by name.
 
         Only ``murmur advise`` reads it: nothing that is sent or charged follows from it.
         """
@@ -285,13 +292,8 @@ class CohortStrategy(Strategy, ABC):
         return None
 
     def would_help(self) -> list[str]:
-        """Settings of its own that would leave less of its signal in the noise, for a forecast."""
-        return []
-
-    @property
-    def scores_own_models(self) -> bool:
-        """Whether what is scored are models that clients keep, which train without noise."""
-        return False
+        """Changes of its own that would leave less of its signal in the noise, for a forecast."""
+        return ["fewer numbers to release (a smaller model, fewer features)"]
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run.
@@ -376,17 +378,26 @@ class CohortStrategy(Strategy, ABC):
                 return None, None
             return ArrayRecord({"model": Array(model)}), None
         model = self.update(outcome.number, self.model, outcome.total, outcome.weight)
-        self._forget_round()
+        # Let go of what is as large as the model: question and sum.
+        self.phase = None
+        outcome.total = np.zeros(0, np.int64)
         self.keep(model)
         return ArrayRecord({"model": Array(model)}), None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing, unless an evaluation is switched on: it is a release of its own."""
+        """Nothing, unless an evaluation is switched on: it is a release of its own.
+
+        Where clients have models of their own, a simulation asks for their accuracy, weighted as
+        updates are.
+        """
+        number = self.first_round + server_round
+        if self.own_models is not None:
+            return self.own_models.ask(number, arrays, grid, self.weights())
         if self.evaluation is None:
             return []
-        return self.evaluation.messages(self.first_round + server_round, arrays, grid)
+        return self.evaluation.messages(number, arrays, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -395,6 +406,8 @@ class CohortStrategy(Strategy, ABC):
 
         Its bytes are added to the round's; its scores stay with it, for the round's row.
         """
+        if self.own_models is not None:
+            self.own_models.take(replies)
         if self.evaluation is not None:
             self.evaluation.take(replies)
             self.round.bytes_down += self.evaluation.outcome.bytes_down
@@ -445,7 +458,7 @@ class CohortStrategy(Strategy, ABC):
         secret of who takes part, so that clients who are added or removed become ones who
         contribute nothing, which costs the training as much.
         """
-        if type(self).configure_evaluate is not CohortStrategy.configure_evaluate:
+        if self.own_models is not None:
             raise ValueError(
                 f"evaluation: {self.algorithm} has its own way to evaluate on clients; "
                 "set evaluation=none"
@@ -522,11 +535,6 @@ class CohortStrategy(Strategy, ABC):
             return {}
         number = self.round.number + 1
         return {_COHORT: np.array([number, *self.cohort(number)], np.int64)}
-
-    def _forget_round(self) -> None:
-        """Let go of what is as large as the model: question and sum."""
-        self.phase = None
-        self.round.total = np.zeros(0, np.int64)
 
     def _give_up_when_nobody_answers(self) -> None:
         # Whoever is accused now is not asked again, so that the next round is better off.

@@ -6,23 +6,20 @@ about it (``murmur.papers.class_moments``). Everything after the sums is post-pr
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.learning.linear_model import Head
 from murmur.papers import class_moments
-from murmur.round.phase import Outcome, Question
 from murmur.settings import Positive
-from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup, Unit
-from strategies.gradient_rounds import centre_question
+from strategies.base import Codec, Event, Integers, Parameters, ServerSetup, Unit
+from strategies.gradient_rounds import Centred
 from strategies.parts import Foretold
 
 
-class ClassMoments(CohortStrategy):
+class ClassMoments(Centred):
     """The server half.
 
     One question before the one round, then the round; both sums share one budget, of which each has
@@ -40,11 +37,6 @@ class ClassMoments(CohortStrategy):
         n, all clients' records together, public; None: the sum of the clients' published sizes.
     centre_share : float
         Of μ², in (0, 1), what the centre gets; the moments get the rest.
-
-    Attributes
-    ----------
-    middle : float32 array (d,)
-        The centre; empty before it is known.
     """
 
     algorithm = "second moments of classes"
@@ -66,36 +58,11 @@ class ClassMoments(CohortStrategy):
         self.releases = class_moments.Releases(
             setup.budget, self.head, constant, records, setup.client_sizes, centre_share
         )
+        self.centre_sum = self.releases.centre
         self.unit = self.releases.unit
         self.constant = constant
         self.shrinkage = shrinkage
         self.records = records
-        self.middle = np.zeros(0, np.float32)
-
-    def before_rounds(self) -> Question | None:
-        """The sum of the records' directions, unless it is known.
-
-        Asked of the cohort of round 1.
-        """
-        if len(self.middle):
-            return None
-        cohort = self.cohort(1).tolist()
-        return centre_question(self.releases.centre, cohort, self.initial_parameters())
-
-    def event_before(self) -> Event | None:
-        """The centre's."""
-        return self.releases.centre.event()
-
-    def learn(self, question: Question, outcome: Outcome) -> None:
-        """The centre, shrunk by what noise explains of it; 0 where noise explains all."""
-        total = self.releases.centre.read(outcome.total)
-        deviation = self.releases.centre.deviation(outcome.weight)
-        count = self._units(outcome.answered)
-        self.middle = class_moments.centre(total, count, deviation).astype(np.float32)
-
-    def training(self, number: int, model: Parameters) -> Question:
-        """The model with its centre in place, which clients subtract from their features."""
-        return super().training(number, self.head.with_centre(model, self.middle))
 
     def codec(self) -> Codec:
         """Of the moments."""
@@ -106,28 +73,29 @@ class ClassMoments(CohortStrategy):
 
         What ``model`` was is forgotten but for its shape: there is one round.
         """
-        rule = class_moments.discriminants(
+        weights, offsets = class_moments.discriminants(
             self.releases.moments.matrices(total),
-            self._units(self.round.answered),
+            self.protected_units(self.round.answered),
             self.constant,
             self.releases.moments.deviation(weight),
             self.shrinkage,
         )
-        weights = rule.weights.T * math.sqrt(1 - self.constant**2)
+        weights = weights.T * math.sqrt(1 - self.constant**2)
         model = self.head.with_centre(model, self.middle)
-        return self.head.with_layer(model, self.head.joined(weights, rule.offsets))
+        return self.head.with_layer(model, self.head.joined(weights, offsets))
 
     def release_event(self) -> Event:
         """The moments'."""
         return self.releases.moments.event()
 
-    def noise_facts(self) -> dict[str, float]:
-        """On an entry of the moments, and how many protected units the sum is over.
-
-        Both for a full cohort of clients 0, 1, …; a planner's figures.
-        """
-        moments, clients = self.releases.moments, self.setup.cohort_size
-        return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
+    def signal_to_noise(self) -> float | None:
+        """That of the moments in S_w, for a full cohort."""
+        clients = self.setup.cohort_size
+        noise = self.releases.moments.deviation(clients)
+        if not noise:
+            return None
+        units = self.protected_units(range(clients))
+        return class_moments.signal_to_noise(units, self.head.classes, self.head.features, noise)
 
     def foretold(self) -> Foretold | None:
         """Whether the noise drowns the moments, by public numbers alone; None: there is no noise.
@@ -135,22 +103,20 @@ class ClassMoments(CohortStrategy):
         What share of the score is kept where it does not is left open: data sets with the same
         public numbers keep 0.93 and 0.79 (``python -m research.planner.owners``).
         """
-        facts = self.noise_facts()
-        if not facts["noise"]:
+        ratio = self.signal_to_noise()
+        if ratio is None:
             return None
-        units = int(facts["units"])
-        classes = self.head.classes
         return Foretold(
-            class_moments.signal_to_noise(units, classes, self.head.features, facts["noise"]),
+            ratio,
             None,
             self.setup.budget,
-            units=units,
+            units=self.protected_units(range(self.setup.cohort_size)),
             unit="owners" if self.unit is Unit.CLIENT else "records",
-            classes=classes,
+            classes=self.head.classes,
             least=class_moments.LEAST_SIGNAL,
         )
 
-    def _units(self, clients: Sequence[int]) -> int:
+    def protected_units(self, clients: Sequence[int]) -> int:
         """How many records ``clients`` have, or how many clients they are; at least 1.
 
         ``records`` counts as it was stated, however many clients answered.
@@ -162,11 +128,3 @@ class ClassMoments(CohortStrategy):
             assert self.records is not None
             return self.records
         return max(1, sum(sizes[client] for client in clients))
-
-    def state(self) -> dict[str, NDArray]:
-        """The centre."""
-        return {"centre": self.middle}
-
-    def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The inverse of ``state``."""
-        self.middle = state["centre"].copy()

@@ -11,7 +11,7 @@ post-processing.
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class ClassStatistics(CohortStrategy):
         setup: ServerSetup,
         *,
         components: int | None,
-        coordinates: str,
+        coordinates: Literal["features", "pool"],
         spreading: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(setup)
@@ -60,8 +60,6 @@ class ClassStatistics(CohortStrategy):
         classes = self.trainer.num_classes
         self.release = StatisticsRelease(setup.budget, self.features, classes, components)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
-        if coordinates not in ("features", "pool"):
-            raise ValueError(f"coordinates={coordinates!r}: must be 'features' or 'pool'")
         self.in_pool = coordinates == "pool"
         needed = self.release.shape[0] + 2 if self.in_pool else 2
         if self.spreading is not None and len(setup.public) < needed:
@@ -119,29 +117,20 @@ class ClassStatistics(CohortStrategy):
         assert self.spreading is not None
         return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
 
-    def noise_facts(self) -> dict[str, float]:
-        """On an entry of the sum; the lead is that of clients who all say the same.
-
-        "lead at most": the length of n equal matrices of norm 1 over that of the noise on their
-        sum.
-        """
-        numbers, clients = self.release.shape[0] * self.release.shape[1], self.setup.cohort_size
-        sigma = self.release.sigma(clients)
-        lead = clients / (sigma * math.sqrt(numbers)) if sigma else math.inf
-        return {"numbers": numbers, "noise": sigma, "lead at most": lead}
-
     def signal_to_noise(self) -> float | None:
         """That of the scores of an image's class, beside the largest noise on all C of them.
 
         An image of d whitened features is √d long, and the classes' means lie within √(C − 1) of
         the centre: n/√C of a sum of norm n speaks for each class at √(C − 1)/√d of its length. Of C
-        Gaussian noises the largest is about σ√(2 ln C).
+        Gaussian noises the largest is about σ√(2 ln C). Of all: as if n equal matrices of norm 1
+        were summed.
         """
         if not self.setup.budget.is_private:
             return None
-        classes = self.trainer.num_classes
-        told_apart = math.sqrt((classes - 1) / (2 * math.log(classes)))
-        return self.noise_facts()["lead at most"] * told_apart
+        components, classes = self.release.shape
+        clients = self.setup.cohort_size
+        lead = clients / (self.release.sigma(clients) * math.sqrt(components * classes))
+        return lead * math.sqrt((classes - 1) / (2 * math.log(classes)))
 
     def release_event(self) -> Event:
         """One noised vector of norm 1, by the client's own noise; its exchange moves it by 2."""

@@ -10,16 +10,13 @@ tell noise and shrinkage apart: ``debias`` divides by 2γ, ``scale_only`` multip
 sent without noise.
 
 There is no global model to test: every client has its own. In a simulation the researcher may look
-at all of them (``configure_evaluate``); those reports are no part of the protocol.
+at all of them (``strategies.parts.OwnModels``); those reports are no part of the protocol.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
 
 from murmur.learning.codec import BitCodec, Integers
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
@@ -80,15 +77,11 @@ class DPFLBNN(CohortStrategy):
         if gamma is None and (debias or scale_only):
             raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
         self.flip = release.flip
-        self.evaluate_every = evaluate_every
         self.scale = 1.0
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
-        self.own_models = OwnModels(setup, self.sums, ["accuracy", "accuracy_server_signs"])
-
-    @property
-    def scores_own_models(self) -> bool:  # noqa: D102
-        return True
+        names = ["accuracy", "accuracy_server_signs"]
+        self.own_models = OwnModels(setup, self.sums, names, evaluate_every)
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise.
@@ -119,32 +112,6 @@ class DPFLBNN(CohortStrategy):
         updated = model.copy()
         updated[coordinates] = mean
         return updated
-
-    def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Mean accuracies of the clients' own models, and of the server's signs, where asked."""
-        return self.own_models.read()
-
-    # What the researcher sees ---------------------------------------------------------------
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Ask for the test accuracy of all clients' models, in the rounds set.
-
-        Every ``evaluate_every`` rounds, and always after the last.
-        """
-        number = self.first_round + server_round
-        last = number == self.setup.budget.rounds
-        if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
-            return []
-        return self.own_models.ask(number, arrays, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Keep what they report."""
-        self.own_models.take(replies)
-        return None
 
     # Privacy --------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ class FedAvg(CohortStrategy):
         self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]
     ) -> None:
         self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
-        self.threats, self.adjacency, self.weighted = own.threats, own.adjacency, own.weighted
+        self.threats = own.against(summed=self.summed)
+        self.adjacency, self.weighted = own.adjacency, own.weighted
         self.claim, self.difference = own.claim, own.difference
         self.extendable = own.extendable
         self.algorithm = f"{type(self).algorithm} ({own.name})"
@@ -109,24 +110,20 @@ class FedAvg(CohortStrategy):
         return self.server_step.step(model, means["update"])
 
     def noise_facts(self) -> dict[str, float]:
-        """Of the protection; the lead is that of clients whose updates all agree.
+        """Of the protection; empty where nothing is noised.
 
-        "noise in clipping norms" is the standard deviation on an entry of a round's sum, "lead at
-        most" the length of a sum of n updates of norm C over the length of its noise. Empty where
-        nothing is noised.
+        "noise in clipping norms" is the standard deviation on an entry of a round's sum.
         """
         noise = self.protection.noise_on_a_sum()
         if not noise:
             return {}
-        clients, size = self.setup.cohort_size, self.trainer.num_parameters
-        return {
-            "clipping norm": self.protection.clip,
-            "noise in clipping norms": noise,
-            "lead at most": clients / (noise * math.sqrt(size)),
-        }
+        return {"clipping norm": self.protection.clip, "noise in clipping norms": noise}
 
     def signal_to_noise(self) -> float | None:
-        """That of the sum of all rounds' updates, each of the clipping norm."""
+        """That of the sum of all rounds' updates, each of the clipping norm.
+
+        None where rows are aggregated: what leads over the noise of a sum says nothing of a median.
+        """
         noise = self.protection.noise_on_a_sum()
         if not noise or not self.summed:
             return None

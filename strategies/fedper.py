@@ -3,15 +3,14 @@
 Arivazhagan, Aggarwal, Singh, Choudhary, "Federated learning with personalization layers",
 arXiv:1912.00818. The server's model is W_B, and beside it the personal layers W_P of the initial
 model, with which newcomers begin. Its own test score would be that of a model that nobody uses, so
-a simulation's researcher gets the mean of the clients' own instead (``configure_evaluate``): these
-reports are no part of the protocol, and devices refuse them.
+a simulation's researcher gets the mean of the clients' own instead (``OwnModels``), weighted as
+updates are; the model of a newcomer is W_B with the initial W_P. These reports are no part of the
+protocol, and devices refuse them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Parts
@@ -62,35 +61,3 @@ class FedPer(FedAvg):
         """The next model (d,): the shared layers move, newcomers' personal ones stay."""
         moved = super().apply(number, model[: self.shared], means)
         return np.concatenate([moved, model[self.shared :]])
-
-    def signal_to_noise(self) -> None:
-        """Not told: see ``scores_own_models``."""
-        return None
-
-    @property
-    def scores_own_models(self) -> bool:  # noqa: D102
-        return True
-
-    def evaluate(self, model: Parameters) -> dict[str, float]:
-        """The mean accuracy of the clients' own models, if they were asked.
-
-        Weighted as updates are. Empty before the first round, and on devices, which do not answer.
-        """
-        return self.own_models.read()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Ask for the test accuracy of every client's own model, weighted as updates are.
-
-        After each round, of all clients, whether they have ever taken part or not: the model of a
-        newcomer is W_B with the initial W_P.
-        """
-        return self.own_models.ask(self.first_round + server_round, arrays, grid, self.weights())
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Keep what they report."""
-        self.own_models.take(replies)
-        return None

@@ -8,7 +8,7 @@ the rounds, for a part of the budget of its own, and taken away from them.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -18,19 +18,86 @@ from pydantic import Field
 
 from murmur.learning.codec import Integers, Parts
 from murmur.learning.linear_model import Head
-from murmur.papers.class_moments import CENTRE, CentreSum, centre
+from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre, centre
 from murmur.papers.gradient_rounds import LEAST_SIGNAL, kept_share
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
-from strategies.base import Event, Outcome, Parameters, Question, ServerSetup, Unit
+from strategies.base import CohortStrategy, Event, Outcome, Parameters, Question, ServerSetup
 from strategies.fedavg import FedAvg
 from strategies.parts import Foretold
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class GradientRounds(FedAvg):
+class Centred(CohortStrategy):
+    """Asks clients before the rounds for the centre of their features, where the model has one.
+
+    What is made of the noisy sum is post-processing.
+
+    Attributes
+    ----------
+    head : Head
+        The model's parts.
+    centre_sum : CentreSum or None
+        The centre's release; None: there is no centre.
+    middle : float32 array (d,)
+        The centre; empty before it is known, and always where the model has none.
+    """
+
+    head: Head
+    centre_sum: CentreSum | None
+    middle: Parameters = np.zeros(0, np.float32)
+
+    def before_rounds(self) -> Question | None:
+        """The sum of the features' directions, unless it is known.
+
+        Asked of the cohort of round 1, by one message for each client, so that the answer that a
+        ledger has stored is found again after a crash, however clients are spread over nodes then.
+        """
+        if self.centre_sum is None or len(self.middle):
+            return None
+        return Question(
+            purpose=CENTRE,
+            number=1,
+            cohort=self.cohort(1).tolist(),
+            model=self.initial_parameters(),  # clients check its size; its values are not used
+            codec=self.centre_sum.codec,
+            event=self.centre_sum.event,
+            alone=True,
+        )
+
+    def event_before(self) -> Event | None:
+        """The centre's, if there is one."""
+        return None if self.centre_sum is None else self.centre_sum.event()
+
+    def learn(self, question: Question, outcome: Outcome) -> None:
+        """The centre, shrunk by what noise explains of it; 0 where noise explains all."""
+        assert self.centre_sum is not None
+        total = self.centre_sum.read(outcome.total)
+        deviation = self.centre_sum.deviation(outcome.weight)
+        found = centre(total, self.protected_units(outcome.answered), deviation)
+        self.middle = found.astype(np.float32)
+
+    def training(self, number: int, model: Parameters) -> Question:
+        """The model with its centre in place, which clients subtract from their features."""
+        return super().training(number, self.head.with_centre(model, self.middle))
+
+    def protected_units(self, clients: Sequence[int]) -> int:
+        """How many vectors the sum of ``clients`` holds, at least 1: one of each client."""
+        return max(1, len(clients))
+
+    def state(self) -> dict[str, NDArray]:
+        """The centre, beside what the rounds remember."""
+        return {**super().state(), "centre": self.middle}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        super().restore(state)
+        self.middle = state["centre"].copy()
+
+
+class GradientRounds(Centred, FedAvg):
     """The server half.
 
     The protected unit is a client. Where the model has a centre, the clients of round 1 release it
@@ -58,8 +125,6 @@ class GradientRounds(FedAvg):
 
     Attributes
     ----------
-    middle : float32 array (d,)
-        The centre; empty before it is known, and always where the model has none.
     total : float64 array
         Sum of the models of the last rounds so far, ``summed_models`` of them.
     """
@@ -78,54 +143,23 @@ class GradientRounds(FedAvg):
         centre_share: Annotated[float, Field(gt=0, lt=1)],
     ) -> None:
         self.head = Head(setup.trainer, "gradient_rounds")
-        self.middle = np.zeros(0, np.float32)
-        if self.head.radius is not None:
-            setup = replace(setup, budget=replace(setup.budget, aside=centre_share))
+        budget, self.centre_sum = beside_centre(setup.budget, self.head, centre_share)
+        setup = replace(setup, budget=budget)
         super().__init__(setup, server_step=server_step, protection=protection)
-        require_noise_of_clients(self.head, self.protection)
+        if self.centre_sum is not None and self.threats and "local" not in self.threats:
+            raise ValueError(  # a trusted server would have to noise the centre
+                "model=centred: clients noise their centre themselves; set protection=distributed, "
+                "or model=linear"
+            )
         self.weighted = False
         self.extendable = False  # a step is a share of ``length``, and the last models are averaged
         self.parts = Parts(update=self.head.size)
-        self.centre_sum: CentreSum | None = None
-        if self.head.radius is not None:
-            self.centre_sum = CentreSum(
-                setup.budget, self.head.features, centre_share, Unit.CLIENT, 1
-            )
-        each = length / setup.budget.rounds
+        each = length / budget.rounds
         biases = np.full(self.head.classes, constant)
         self.rates = each * self.head.joined(np.ones((self.head.features, len(biases))), biases)
-        self.last = max(1, round(average * setup.budget.rounds))
+        self.last = max(1, round(average * budget.rounds))
         self.total = np.zeros(0)  # of the models of the last rounds
         self.summed_models = 0
-
-    # The centre -----------------------------------------------------------------------------
-
-    def before_rounds(self) -> Question | None:
-        """The mean direction of each client's features, unless it is known.
-
-        Asked of the cohort of round 1 alone. None without a centre.
-        """
-        if self.centre_sum is None or len(self.middle):
-            return None
-        return centre_question(self.centre_sum, self.cohort(1).tolist(), self.initial_parameters())
-
-    def event_before(self) -> Event | None:
-        """The centre's, if there is one."""
-        return None if self.centre_sum is None else self.centre_sum.event()
-
-    def learn(self, question: Question, outcome: Outcome) -> None:
-        """The centre, shrunk by what noise explains of it.
-
-        Post-processing of the noisy sum of the answering clients' means.
-        """
-        assert self.centre_sum is not None
-        total = self.centre_sum.read(outcome.total)
-        deviation = self.centre_sum.deviation(outcome.weight)
-        self.middle = centre(total, outcome.weight, deviation).astype(np.float32)
-
-    def training(self, number: int, model: Parameters) -> Question:
-        """The model with its centre in place."""
-        return super().training(number, self.head.with_centre(model, self.middle))
 
     # Rounds ---------------------------------------------------------------------------------
 
@@ -168,23 +202,6 @@ class GradientRounds(FedAvg):
         moved[len(model) - self.head.size :] = self.rates * means["update"]
         return self.server_step.step(model, moved)
 
-    def noise_facts(self) -> dict[str, float]:
-        """Of the protection; beside it r, how far clients that agree stand above the noise.
-
-        r takes all releases of the budget as one, since the noise that ends in the model does not
-        depend on how many rounds share it (``murmur.papers.gradient_rounds``).
-        """
-        noise = self.protection.noise_on_a_sum()
-        if not noise:
-            return {}
-        clients = self.setup.cohort_size
-        once = noise / math.sqrt(self.setup.budget.releases)
-        return {
-            "clipping norm": self.protection.clip,
-            "noise in clipping norms": noise,
-            "signal to noise": clients / (once * math.sqrt(self.head.size)),
-        }
-
     def model_noise(self) -> float | None:
         """σ of the noise in each weight of the result, that of all clients; None: not known.
 
@@ -197,35 +214,20 @@ class GradientRounds(FedAvg):
         budget = self.setup.budget
         once = self.protection.clip * self.protection.noise_on_a_sum()
         once *= math.sqrt(self.setup.cohort_size / budget.honest_clients) / self.setup.cohort_size
-        squares = 0.0
-        for asked in range(budget.rounds):
-            answer = self._answer_to_one(asked)
-            squares += answer**2
-        return float(self.rates[0]) * once * math.sqrt(squares)
-
-    def _answer_to_one(self, asked: int) -> float:
-        """How far a 1 in round ``asked`` (from 0) moves the result."""
-        decay = getattr(self.server_step, "momentum", 0.0)
-        rounds = self.setup.budget.rounds
-        place = 0.0
-        speed = self.server_step.learning_rate
-        total = 0.0
-        for number in range(asked, rounds):
-            place += speed
-            speed *= decay
-            if number >= rounds - self.last:
-                total += place
-        return total / self.last
+        rounds = np.arange(budget.rounds)
+        # How far the model has moved so many rounds after a step of 1.
+        places = np.cumsum(step.learning_rate * getattr(step, "momentum", 0.0) ** rounds)
+        moved = [places[: budget.rounds - asked][-self.last :].sum() for asked in rounds]
+        return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
     def foretold(self) -> Foretold | None:
         """What is left of the score without noise, by public numbers alone; None: nothing is lost.
 
         (``murmur.papers.gradient_rounds.kept_share``).
         """
-        facts = self.noise_facts()
-        if not facts:
+        ratio = self.signal_to_noise()
+        if ratio is None:
             return None
-        ratio = facts["signal to noise"]
         share = None
         if ratio >= LEAST_SIGNAL:
             share = kept_share(ratio)
@@ -243,10 +245,9 @@ class GradientRounds(FedAvg):
     # Checkpoint -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray]:
-        """The centre, and the sum of the last models."""
+        """The sum of the last models, beside the centre and what averaging remembers."""
         return {
             **super().state(),
-            "centre": self.middle,
             "models.total": self.total,
             "models.count": np.array([self.summed_models], np.int64),
         }
@@ -254,44 +255,5 @@ class GradientRounds(FedAvg):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The inverse of ``state``."""
         super().restore(state)
-        self.middle = state["centre"].copy()
         self.total = state["models.total"].copy()
         self.summed_models = int(state["models.count"][0])
-
-
-def require_noise_of_clients(head: Head, protection: Protection) -> None:
-    """ValueError where a centre is to be released that a trusted server would have to noise."""
-    if head.radius is not None and "local" not in protection.threats and protection.threats:
-        raise ValueError(
-            "model=centred: clients noise their centre themselves; set protection=distributed, or "
-            "model=linear"
-        )
-
-
-def centre_question(release: CentreSum, cohort: list[int], model: Parameters) -> Question:
-    """What clients are asked before the rounds for the centre of their features.
-
-    Parameters
-    ----------
-    release : CentreSum
-        Gives the form of the answers and their price.
-    cohort : list of int
-        Who is asked, ascending.
-    model : float32 array (d,)
-        Of the right size, since clients check it; its values are not used.
-
-    Returns
-    -------
-    Question
-        One message for each client, so that the answer that a ledger has stored is found again
-        after a crash, however clients are spread over nodes then.
-    """
-    return Question(
-        purpose=CENTRE,
-        number=1,
-        cohort=cohort,
-        model=model,
-        codec=release.codec,
-        event=release.event,
-        alone=True,
-    )

@@ -29,9 +29,8 @@ from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.public_labels import plurality
 from murmur.learning.training.dpsgd import DpSgd
-from murmur.papers.dpsgd import LocalDpSgd, Lots, signal_to_noise, train_privately
-from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
-from murmur.papers.kd_dpfl.labels import Labelling
+from murmur.papers.dpsgd import Lots, signal_to_noise, train_privately
+from murmur.papers.kd_dpfl.budget import Scheme, Sections
 from murmur.privacy.mechanisms import debiased, project_simplex
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.round.phase import Outcome, Question
@@ -79,7 +78,7 @@ class KdDpfl(CohortStrategy):
         What the ServerApp gives; its public pool is what is labelled.
     sizes : sequence of int or None
         Examples of every client, by id; None: those that the setup has made public.
-    grouping, spending, labelling, local, uploads : settings
+    sections : Sections
         Who is large, who may spend what, how labels are made and protected, and how general clients
         train and protect their models: the sections of the yaml, the same on clients.
     soft : bool
@@ -119,18 +118,12 @@ class KdDpfl(CohortStrategy):
         setup: ServerSetup,
         *,
         sizes: Sequence[int] | None,
-        grouping: Grouping,
-        spending: Spending,
-        labelling: Labelling,
+        sections: Sections,
         soft: bool,
-        local: LocalDpSgd,
-        uploads: Uploads,
         special: SpecialClient,
     ) -> None:
         super().__init__(setup)
         known = setup.client_sizes if sizes is None else tuple(sizes)
-        if known is None:
-            raise ValueError("client_sizes=None: sizes must be public, they set the sampling rates")
         if setup.secure_sums.is_on:
             raise ValueError(
                 "secure_aggregation='on': the label stage sums few large clients; switch it off"
@@ -147,14 +140,10 @@ class KdDpfl(CohortStrategy):
         self.scheme = Scheme.of(
             setup.budget,
             known,
+            sections,
+            special,
             classes=self.trainer.num_classes,
             pool=len(setup.public),
-            grouping=grouping,
-            spending=spending,
-            labelling=labelling,
-            local=local,
-            uploads=uploads,
-            special=special,
         )
         self.plan = self.scheme.plan
         self.labelling = self.scheme.labelling

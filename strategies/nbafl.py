@@ -180,13 +180,12 @@ class NbAFL(CohortStrategy):
 
         Its assumptions, if the sensitivity rests on any, are part of the event.
         """
-        if self.schedule is not None:
-            return self._lots(self.noise.smallest_dataset)
-        return self.noise.release()
+        return self._upload(self.noise.smallest_dataset)
 
-    def _lots(self, size: int) -> Event:
+    def _upload(self, size: int) -> Event:
+        """That of a client of ``size`` examples, by its own noise."""
         if self.schedule is None:
-            return self.release_event()
+            return self.noise.release()
         return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
@@ -213,7 +212,7 @@ class NbAFL(CohortStrategy):
             claimed_total=self.noise.epsilon if self.noise.is_private else None,
         )
         if self.schedule is not None:
-            clients = {str(c): _times(self._lots(self.sizes[c]), n) for c, n in released.items()}
+            clients = {str(c): _times(self._upload(self.sizes[c]), n) for c, n in released.items()}
             server = replace(server, clients=clients)
         return [server, outsider, *others]
 
@@ -225,7 +224,7 @@ class NbAFL(CohortStrategy):
         """
         if not self.noise.is_noisy:
             # All that follows from an upload shows in the broadcasts as well.
-            return _times(self._lots(self.sizes[client]), participations)
+            return _times(self._upload(self.sizes[client]), participations)
         uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
         parts = [_times(self.release_event(), uploads)]
         noise = self.noise

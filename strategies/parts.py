@@ -103,9 +103,9 @@ class OwnModels:
     The server of such an algorithm has nothing to test. These reports are no part of the protocol:
     they cost nothing, and a device refuses them.
 
-    The strategy calls ``ask`` from ``configure_evaluate``, ``take`` from ``aggregate_evaluate`` and
-    ``read`` from ``evaluate``. Nothing of it is in a checkpoint: a figure that was not read before
-    a kill is lost, and nothing else depends on it.
+    A strategy that has them sets ``own_models``; ``strategies.base`` does the rest. Nothing of it
+    is in a checkpoint: a figure that was not read before a kill is lost, and nothing else depends
+    on it.
 
     Parameters
     ----------
@@ -115,26 +115,33 @@ class OwnModels:
         The strategy's; reports are summed in the clear even where trainings are summed securely.
     names : sequence of str
         Of the figures in [0, 1] that a client reports, in order.
+    every : int
+        Rounds between two questions, and one after the last; 0: after the last only.
     """
 
     def __init__(
-        self, setup: ServerSetup, sums: secure_summation.Sums, names: Sequence[str]
+        self, setup: ServerSetup, sums: secure_summation.Sums, names: Sequence[str], every: int = 1
     ) -> None:
         self.setup = setup
         self.sums = sums
         self.names = names
+        self.every = every
         self.codec = WeightCodec(len(names), bound=1.0)
         self._phase: phase.Phase | None = None
         self._found: dict[str, float] = {}
 
     def ask(
-        self, number: int, arrays: ArrayRecord, grid: Grid, weights: cohorts.Weights = cohorts.ALIKE
+        self, number: int, arrays: ArrayRecord, grid: Grid, weights: cohorts.Weights
     ) -> Iterable[Message]:
-        """One message for each node about the ``model`` in ``arrays``, after round ``number``.
+        """One message for each node about the ``model`` in ``arrays``, if round ``number`` is due.
 
-        ``weights``: how much each client's figures count in the means. Any number of answers is
-        enough, and nobody is charged.
+        ``weights``: how much each client's figures count in the means. All clients are asked,
+        whether they have ever taken part or not; any number of answers is enough, and nobody is
+        charged.
         """
+        last = number == self.setup.budget.rounds
+        if not last and (self.every == 0 or number % self.every):
+            return []
         question = phase.Question(
             purpose=EVALUATE,
             number=number,

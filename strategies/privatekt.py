@@ -22,51 +22,126 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt import DisjointLabels, LabelQuery, Learning, Student, way_of
+from murmur.papers.privatekt import WAYS, Answers, LabelQuery, Learning, SharedLabels, Student, Way
 from murmur.privacy.events import ComposedEvent, Event
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
 
-class PrivateKT(CohortStrategy):
-    """The server half. See ``conf/strategy/privatekt.yaml`` for every knob.
+class LabelStrategy(CohortStrategy):
+    """Asks clients about public images, and lets a ``Student`` learn from what they say together.
 
-    The protected unit is a client's whole data set. The adversary reads every client's labels,
-    which is why rounds add up; the server's learning is post-processing. ValueError for settings
-    that do not fit the pool or each other.
+    The protected unit is a client's whole data set; what the server learns is post-processing.
+    ValueError for settings that do not fit the pool.
 
     Parameters
     ----------
     setup : ServerSetup
         What the ServerApp gives; its public pool is what is asked about.
-    answers : str
-        "paper": all clients label the same images; "disjoint": each has its own.
+    way : type of Answers
+        How clients answer.
     K : int
         Public images that each client labels in a round.
-    use_labels : bool
-        False: nobody is asked, and the server only trains itself: the control that shows what
-        clients add.
     learning : Learning
-        How the server's model learns from the labels.
+        How the server's model learns from the answers.
+    apart : int
+        How many clients have images of their own; 1 where all are asked about the same.
 
     Attributes
     ----------
     indices : int64 array
         This round's images: (K,), or (K·cohort,), client by client, where each has its own.
+    answers : Answers
+        What they are read by.
     student : Student
         The server's model and its buffer of answers.
     """
 
-    algorithm = "PrivateKT"
-    has_paper_budget = True
+    difference = "nothing is claimed beyond what is proven."
 
     def __init__(
-        self, setup: ServerSetup, *, answers: str, K: int, use_labels: bool, learning: Learning
+        self, setup: ServerSetup, way: type[Answers], K: int, learning: Learning, apart: int = 1
     ) -> None:
-        way = way_of(answers)
         super().__init__(setup)
-        self.is_disjoint = way is DisjointLabels
-        asked = setup.cohort_size if self.is_disjoint else 1
-        require_images(K, len(setup.public), asked)
+        pool = len(setup.public)
+        if not 1 <= K * apart <= pool:
+            of_all = " over that of the cohort" if apart > 1 else ""
+            raise ValueError(
+                f"K={K}: must lie in 1..{pool // apart}, the size of the public pool{of_all}"
+            )
+        self.K = K
+        self.student = Student(self.trainer, setup.public, setup.seed, learning)
+        self.classes = self.trainer.num_classes
+        self.answers = way(LabelQuery(setup.budget, K, self.classes, apart))
+        self.indices = np.zeros(0, np.int64)
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """K distinct public images, drawn by the model's entropy on them (eq. 4)."""
+        self.indices = self.student.draw(number, model, self.K)
+        return {"indices": self.indices}, {}
+
+    def codec(self) -> Codec:
+        """That of the way to answer."""
+        return self.answers.codec
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """Buffer what the answers say, fine-tune, self-train (eq. 3 to 5).
+
+        ``total``: the sum of the answers, of ``weight`` clients, who count alike.
+        """
+        if weight:
+            self.student.hear(number, self.indices, self.answers, total, weight)
+        return self.student.learn(number, model)
+
+    def release_event(self) -> Event:
+        """What one client's answer costs, by its own noise."""
+        return self.answers.event()
+
+    def signal_to_noise(self) -> float | None:
+        """That of the answers, of which 60% name an image's class."""
+        if not self.setup.budget.is_private:
+            return None
+        return self.student.lead(self.answers, self.setup.cohort_size, self.K)
+
+    def would_help(self) -> list[str]:
+        """Nothing: labels are few numbers."""
+        return []
+
+    def state(self) -> dict[str, NDArray]:
+        """The knowledge buffer; the round's images are drawn anew, from the same seed and model."""
+        return self.student.state()
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        self.student.restore(state)
+
+
+class PrivateKT(LabelStrategy):
+    """The server half. See ``conf/strategy/privatekt.yaml`` for every knob.
+
+    The adversary reads every client's labels, which is why rounds add up. ValueError for settings
+    that do not fit the pool or each other.
+
+    Parameters
+    ----------
+    setup, K, learning
+        As for ``LabelStrategy``.
+    answers : str
+        "paper": all clients label the same images; "disjoint": each has its own.
+    use_labels : bool
+        False: nobody is asked, and the server only trains itself: the control that shows what
+        clients add.
+    """
+
+    algorithm = "PrivateKT"
+    has_paper_budget = True
+    answers: SharedLabels
+
+    def __init__(
+        self, setup: ServerSetup, *, answers: Way, K: int, use_labels: bool, learning: Learning
+    ) -> None:
+        self.is_disjoint = answers == "disjoint"
+        apart = setup.cohort_size if self.is_disjoint else 1
+        super().__init__(setup, WAYS[answers], K, learning, apart)
         if self.is_disjoint and learning.target != "posterior":
             raise ValueError(f"target={learning.target!r}: answers=disjoint needs 'posterior'")
         if self.is_disjoint and setup.cohorts.kind == "poisson":
@@ -74,13 +149,7 @@ class PrivateKT(CohortStrategy):
                 "schedule=poisson: answers=disjoint needs images for a cohort of known size; set "
                 "federation.schedule=random or rotate"
             )
-        self.K = K
         self.use_labels = use_labels
-        self.student = Student(self.trainer, setup.public, setup.seed, learning)
-        self.classes = self.trainer.num_classes
-        self.answers = way(LabelQuery(setup.budget, K, self.classes, asked))
-        self.indices = np.zeros(0, np.int64)
-        self.difference = "nothing is claimed beyond what is proven."
         if not self.is_disjoint and setup.budget.paper:
             self.claim = (
                 "each round is ε-locally differentially private, and shuffled reports keep the "
@@ -113,30 +182,17 @@ class PrivateKT(CohortStrategy):
             "will often be wrong. Raise epsilon, lower strategy.K, or ask more clients"
         ]
 
-    def noise_facts(self) -> dict[str, float]:
-        """Labels of one client, and what the right class of an image leads by at 60% agreement.
-
-        "kept" is β. Where each client has its own images, an image has one label.
-        """
-        clients = 1 if self.is_disjoint else self.setup.cohort_size
-        return {
-            "labels": float(self.K * self.setup.budget.releases),
-            "kept": self.answers.keep,
-            "lead in standard errors": self.answers.lead(clients),
-        }
-
     def signal_to_noise(self) -> float | None:
         """That of the labels, of which 60% name an image's class.
 
         Where each client has its own images, that of all labels that images of one class get: what
         is learnt is what a class looks like.
         """
-        budget = self.setup.budget
-        if not budget.is_private or not self.use_labels:
+        if not self.use_labels:
             return None
-        if not self.is_disjoint:
-            return self.student.lead(self.answers, self.setup.cohort_size, self.K)
-        labels = self.K * budget.releases * self.setup.num_clients
+        if not self.is_disjoint or not self.setup.budget.is_private:
+            return super().signal_to_noise()
+        labels = self.K * self.setup.budget.releases * self.setup.num_clients
         return self.answers.lead(labels / self.classes)
 
     def would_help(self) -> list[str]:
@@ -158,8 +214,7 @@ class PrivateKT(CohortStrategy):
         all have; and the cohort, by which a client finds its row.
         """
         if not self.is_disjoint:
-            self.indices = self.student.draw(number, model, self.K)
-            return {"indices": self.indices}, {}
+            return super().task(number, model)
         clients = self.cohort(number)
         pool = len(self.setup.public)
         order = experiment_rng(self.setup.seed, "questions", 0).permutation(pool)
@@ -168,18 +223,9 @@ class PrivateKT(CohortStrategy):
         rows = self.indices.reshape(-1, self.K)[: len(clients)]
         return {"indices": rows, "clients": clients}, {}
 
-    def codec(self) -> Codec:
-        """That of the way to answer."""
-        return self.answers.codec
-
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Debias, buffer, fine-tune, self-train (eq. 3 to 5).
-
-        ``total``: the histogram of the labels, of ``weight`` clients, who count alike.
-        """
-        if self.use_labels:
-            self.student.hear(number, self.indices, self.answers, total, weight)
-        return self.student.learn(number, model)
+        """As ``LabelStrategy``; from no answers where nobody is asked."""
+        return super().update(number, model, total, weight if self.use_labels else 0)
 
     # Privacy --------------------------------------------------------------------------------
 
@@ -188,7 +234,7 @@ class PrivateKT(CohortStrategy):
 
         K labels at ε/K each. Reports of the same images may hide in a sum, of disjoint ones never.
         """
-        return self.answers.event() if self.use_labels else ComposedEvent(())
+        return super().release_event() if self.use_labels else ComposedEvent(())
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """ε for a round, and the same ε for the run; nothing for what is not the paper's."""
@@ -196,25 +242,3 @@ class PrivateKT(CohortStrategy):
             return None, None
         claimed = self.epsilon if self.use_labels else 0.0
         return claimed, claimed
-
-    # Checkpoint -----------------------------------------------------------------------------
-
-    def state(self) -> dict[str, NDArray]:
-        """The knowledge buffer."""
-        return self.student.state()
-
-    def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The inverse of ``state``."""
-        self.student.restore(state)
-
-
-def require_images(K: int, pool: int, clients: int = 1) -> None:
-    """ValueError unless each of ``clients`` can be asked about K images of the ``pool``.
-
-    ``clients``: 1 where all are asked about the same images.
-    """
-    if not 1 <= K * clients <= pool:
-        of_all = " over that of the cohort" if clients > 1 else ""
-        raise ValueError(
-            f"K={K}: must lie in 1..{pool // clients}, the size of the public pool{of_all}"
-        )

@@ -14,7 +14,7 @@ sums; the accuracy is Σ right / Σ (right + wrong).
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_evaluation import CLEAN, ClientEvaluation
 from murmur.round.setup import ServerSetup
 
-POSTPROCESSING = ("none", "project")
 _NULLS = 5
 
 
@@ -71,7 +70,7 @@ class ProtectedClustering(ClientEvaluation):
         *,
         cluster_client_num: int,
         metric: str,
-        postprocess: str,
+        postprocess: Literal["none", "project"],
         every: int,
         show_clean: bool,
         result: Mapping[str, Any],
@@ -79,8 +78,6 @@ class ProtectedClustering(ClientEvaluation):
         super().__init__(setup, clients=cluster_client_num, every=every, show_clean=show_clean)
         if metric not in ("none", *CLUSTERINGS):
             raise ValueError(f"metric={metric}: must be one of none, {', '.join(CLUSTERINGS)}")
-        if postprocess not in POSTPROCESSING:
-            raise ValueError(f"postprocess={postprocess}: must be one of none, project")
         self.metric, self.postprocess = metric, postprocess
         self.result = protected_results.ResultSettings.of(result, setup.client_sizes)
         self.unit = Unit(self.result.unit)
@@ -204,13 +201,13 @@ class ProtectedAccuracy(ClientEvaluation):
         counts: Mapping[str, Any],
     ) -> None:
         self.counts = protected_results.ProtectedCounts.of(counts, setup.budget)
-        self.summed, self.row = self.counts.is_summed, self.counts.codec
+        self.summed = self.counts.is_summed
         super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
         self.unit = Unit(self.counts.unit)
 
     def codec(self, purpose: str) -> Codec:
         """Two counts, right and wrong; whole numbers where they are clean."""
-        return GridCodec(2) if purpose == CLEAN else self.row
+        return GridCodec(2) if purpose == CLEAN else self.counts.codec
 
     def event(self) -> Event:
         """One release of both counts, by one client's own noise."""
@@ -224,7 +221,7 @@ class ProtectedAccuracy(ClientEvaluation):
         The estimate is cut to [0, 1], and left out where noise makes the total 0 or less. The error
         is that of the noise alone, to first order: that clients are a sample is not in it.
         """
-        right, wrong = (float(count) for count in self.row.mean(rows.sum(axis=0), 1))
+        right, wrong = (float(count) for count in self.counts.codec.mean(rows.sum(axis=0), 1))
         total = right + wrong
         scores: dict[str, float] = {}
         if total > 0:

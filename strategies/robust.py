@@ -29,7 +29,6 @@ from strategies.base import Integers, Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 Rows = NDArray[np.float64]
-THREATS = ("local", "central")
 
 
 class Robust(FedAvg):
@@ -71,7 +70,6 @@ class Robust(FedAvg):
         malicious: Annotated[int, Field(ge=0)],
         selected: Annotated[int, Field(ge=1)],
     ) -> None:
-        setup.budget.require_threat(self.algorithm, THREATS)
         super().__init__(setup, server_step=server_step, protection=protection)
         self.weighted = False
         _require_rows(self.protection)
@@ -103,10 +101,6 @@ class Robust(FedAvg):
             step = self.protection.clip / CLIP_STEPS
         aggregate = self.aggregate(rows.astype(np.float64) * step)
         return self.apply(number, model, {"update": aggregate})
-
-    def noise_facts(self) -> dict[str, float]:
-        """None: what leads over the noise of a sum says nothing of a median."""
-        return {}
 
 
 def krum(rows: Rows, malicious: int, selected: int) -> Rows:

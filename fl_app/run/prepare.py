@@ -218,7 +218,7 @@ def expectation(experiment: Experiment) -> str | None:
         return f"expected: {planned.text()}"
     if not budget.is_private:
         return None
-    if strategy.scores_own_models:
+    if strategy.own_models is not None:
         return (
             "expected: about what each client's model learns from its own data, which is not "
             "noised; what comes of the others' is seen beside strategy=local_only"
@@ -253,8 +253,6 @@ def _help(experiment: Experiment, ratio: float) -> str:
     parts = [f"about {math.ceil(federation.num_clients * factor):,} clients"]
     if federation.num_rounds > 1:
         parts.append("fewer rounds")
-    if "labels" not in strategy.noise_facts():
-        parts.append("fewer numbers to release (a smaller model, fewer features)")
     parts += strategy.would_help()
     if name != "class_statistics":
         parts.append("strategy=class_statistics")

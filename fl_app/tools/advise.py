@@ -320,7 +320,11 @@ def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     experiment = Experiment(compose(request.pilot(candidate, 1)))
     federation = experiment.federation
     rounds = {"rounds": federation.num_rounds, "cohort": federation.cohort_size}
-    return {k: f"{v:.3g}" for k, v in {**rounds, **experiment.strategy.noise_facts()}.items()}
+    facts: dict[str, float] = {**rounds, **experiment.strategy.noise_facts()}
+    lead = experiment.strategy.signal_to_noise()
+    if lead is not None:
+        facts["signal to noise"] = lead
+    return {name: f"{fact:.3g}" for name, fact in facts.items()}
 
 
 def _show(request: Request, found: Sequence[Tried]) -> None:

@@ -19,7 +19,7 @@ from fl_app.config import building, composition, errors, settings
 from fl_app.run.progress import show_epsilon
 from fl_app.tools.options import parser_of
 from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Sections, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 
@@ -91,14 +91,16 @@ def scheme_of(argv: Sequence[str]) -> Scheme:
     return Scheme.of(
         budget_and_schedule(config)[0],
         sizes,
+        Sections(
+            Grouping(**strategy["grouping"]),
+            Spending(**strategy["spending"]),
+            Labelling(**strategy["labelling"]),
+            LocalDpSgd(**strategy["local"]),
+            Uploads(**strategy["uploads"]),
+        ),
+        Lots(**special),
         classes=classes,
         pool=pool,
-        grouping=Grouping(**strategy["grouping"]),
-        spending=Spending(**strategy["spending"]),
-        labelling=Labelling(**strategy["labelling"]),
-        local=LocalDpSgd(**strategy["local"]),
-        uploads=Uploads(**strategy["uploads"]),
-        special=Lots(**special),
     )
 
 

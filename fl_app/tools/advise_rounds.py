@@ -26,7 +26,7 @@ import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.tools.options import parser_of
-from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants, Shards
+from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
 from murmur.papers.nbafl.noise import NbaflNoise
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
@@ -357,12 +357,12 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
 
     train = people.dataset.train
 
+    data = [LocalData(train.images, train.labels, rows) for rows in people.shards]
+
     def local(number, who, weights):  # type: ignore[no-untyped-def]
-        data = LocalData(train.images, train.labels, people.shards[who])
-        return client.train(Task(number, who, weights, {}, {}), data)
+        return client.train(Task(number, who, weights, {}, {}), data[who])
 
     start = trainer.initial(experiment_rng(config.seed, "initial model"))
-    data = Shards(train.images, train.labels, people.shards)
     rng = experiment_rng(config.seed, "pilot noise")
     estimate = EstimatedConstants.run(trainer, data, start, local, rounds, rng)
     return setting, trainer.num_classes, estimate

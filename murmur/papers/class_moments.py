@@ -19,13 +19,13 @@ non-negative inner products, so ‖a − b‖² ≤ ‖a‖² + ‖b‖².
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import LARGEST, GridCodec
-from murmur.learning.linear_model import Head, directions, unit
+from murmur.learning.linear_model import Head, unit
 from murmur.learning.process import one_thread
 from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
 from murmur.privacy.budget import Budget
@@ -139,6 +139,17 @@ class CentreSum(NoisySum):
             return self.rounded(unit(images))
         mean = unit(images).sum(axis=0, keepdims=True) / max(1, len(images))
         return self.rounded(mean)
+
+
+def beside_centre(budget: Budget, head: Head, share: float) -> tuple[Budget, CentreSum | None]:
+    """The budget of rounds before which clients release one centre each, and that release.
+
+    Without a centre the ``budget`` itself, and None. ``share``: of μ², what the centre gets.
+    """
+    if head.radius is None:
+        return budget, None
+    shared = replace(budget, aside=share)
+    return shared, CentreSum(shared, head.features, share, Unit.CLIENT, 1)
 
 
 class MomentSum(NoisySum):
@@ -261,18 +272,6 @@ def centre(total: NDArray[np.float64], records: int, deviation: float) -> NDArra
     return mean * (1 - noise / length)
 
 
-def centred(rows: Rows, middle: NDArray[np.float64], constant: float, radius: float) -> Rows:
-    """U (n, 1 + d) of unit ``rows`` (n, d): of length at most 1, whatever ``middle`` is.
-
-    Args:
-        rows: f/‖f‖.
-        middle: c, (d,).
-        constant: b in (0, 1).
-        radius: q, above 0: vectors shorter than this are not stretched to full length.
-    """
-    return with_constant(directions(rows, middle, radius), constant)
-
-
 def with_constant(inputs: Rows, constant: float) -> Rows:
     """(b, √(1−b²)·x) (n, 1 + d) of ``inputs`` x (n, d) of length at most 1."""
     scaled = math.sqrt(1 - constant**2) * inputs
@@ -298,31 +297,17 @@ def unpacked(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     return matrices
 
 
-@dataclass(frozen=True)
-class Discriminants:
-    """A linear rule on u's features: class k scores ``weights[k] · v + offsets[k]``.
-
-    Attributes:
-        weights: (C, d).
-        offsets: (C,).
-        counts: (C,), how many records each class seems to have.
-    """
-
-    weights: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-    counts: NDArray[np.float64]
-
-
 def discriminants(
     matrices: NDArray[np.float64],
     records: int,
     constant: float,
     deviation: float,
     shrinkage: float,
-) -> Discriminants:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Linear discriminants from the classes' noisy second moments ``matrices`` (C, 1 + d, 1 + d).
 
-    Classes count alike: a threshold lies halfway between two means. A class is taken to have at
+    A rule on u's features by which class k scores ``weights[k] · v + offsets[k]``. Classes count
+    alike: a threshold lies halfway between two means. A class is taken to have at
     least one record, a twentieth of an equal share of them, and one deviation of the noise on its
     count, so that nothing is divided by 0. Post-processing throughout.
 
@@ -332,6 +317,9 @@ def discriminants(
         constant: b.
         deviation: s₂, of the noise on an entry of M.
         shrinkage: of l.
+
+    Returns:
+        Weights (C, d) and offsets (C,).
     """
     classes, size = matrices.shape[:2]
     least = max(1.0, records / (20 * classes), deviation / constant**2)
@@ -352,7 +340,7 @@ def discriminants(
         middle = means.mean(axis=0)
         weights = (means - middle) @ inverse
     offsets = -np.einsum("kd,kd->k", weights, (means + middle) / 2)
-    return Discriminants(weights, offsets, counts)
+    return weights, offsets
 
 
 LEAST_SIGNAL = 8.0  # of R: below it the noise drowns the moments (digits, PneumoniaMNIST)

@@ -21,8 +21,6 @@ For a given L, without momentum, the noise that ends in W has deviation L·σ₁
 one round that has the whole budget, whatever T is. T is free, L and C are the knobs.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -121,17 +119,3 @@ def kept_share(ratio: float) -> float:
     budget.
     """
     return 1 - 0.2 / ratio
-
-
-def signal_to_noise(clients: int, mu: float, parameters: int) -> float:
-    """R = N·C/(σ₁√p), how far the sum of N clients that agree stands above its noise.
-
-    C cancels, since σ₁ = 2C/μ·√(1/0.85) with 10% dropouts and 5% colluders. Above 50 privacy costs
-    nothing; at 2 about a tenth of the score.
-
-    Args:
-        clients: N, who answer in a round.
-        mu: the whole budget as a Gaussian mechanism's: Δ/σ of one release that spends all of it.
-        parameters: p, the numbers that a client sends.
-    """
-    return clients * mu * math.sqrt(0.85) / (2 * math.sqrt(parameters))

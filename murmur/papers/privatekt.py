@@ -17,7 +17,6 @@ post-processing. Symbols: K = labels of one client, C = ``classes``, n = clients
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,7 +38,7 @@ from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Count, Decay, Positive, Share, settings
+from murmur.settings import Count, Positive, Share, settings
 
 AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
 ABSTAINED = -1  # a label that is no vote
@@ -47,6 +46,11 @@ SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as
 
 
 # Answers: what one client releases, its price, and what a sum of answers says -------------------
+#
+# Each way to answer has a ``codec``, the form in which answers travel, an ``event`` and a way to
+# ``privatize``. Its ``evidence``, ``counts`` and ``estimate`` read a ``total``, the sum of the
+# answers of ``weight`` clients, and are post-processing. Rows are images that were asked about: K,
+# or K·n where every client has its own.
 
 
 @dataclass(frozen=True)
@@ -66,62 +70,7 @@ class LabelQuery:
     clients: int = 1
 
 
-class Answers(ABC):
-    """How a query is answered.
-
-    ``evidence``, ``counts`` and ``estimate`` read a ``total``, the sum of the answers of ``weight``
-    clients, and are post-processing. Rows are images that were asked about: K, or K·n where every
-    client has its own.
-
-    Attributes:
-        codec: the form in which answers travel.
-        query: what is answered.
-    """
-
-    codec: Codec
-
-    def __init__(self, query: LabelQuery) -> None:
-        self.query = query
-
-    @abstractmethod
-    def event(self) -> Event:
-        """What one client's answer costs."""
-
-    @abstractmethod
-    def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
-        """The release of ``labels`` (K,), in the form that ``codec.pack`` takes.
-
-        Args:
-            labels: classes (K,).
-            place: of the client in the cohort, from 0; read only where clients have images of their
-                own.
-            rng: the noise stream.
-        """
-
-    @abstractmethod
-    def lead(self, clients: float, agreement: float = 0.6) -> float:
-        """How far the right class of an image leads another, in standard errors of the noise.
-
-        ``agreement``: the share of ``clients`` that label it rightly; the others do so evenly.
-        """
-
-    @abstractmethod
-    def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
-        """Ln P(answers | class), (rows, C), up to a constant for each row."""
-
-    @abstractmethod
-    def counts(self, total: Integers) -> NDArray[np.float64]:
-        """How often each class was named, (rows, C), before the noise's bias is removed."""
-
-    def estimate(self, total: Integers, weight: int) -> NDArray[np.float64]:
-        """ŷ (rows, C): unbiased shares of the clients that name each class; they may leave [0, 1].
-
-        Raises ValueError where nobody answered.
-        """
-        return self.counts(total) / weight
-
-
-class SharedLabels(Answers):
+class SharedLabels:
     """Randomised labels of the same images by all clients, the paper's way.
 
     Each client's K labels are ε-DP for its whole data set, against whoever reads them. As reports
@@ -134,8 +83,8 @@ class SharedLabels(Answers):
     hiding = Hiding.REPORTS
 
     def __init__(self, query: LabelQuery) -> None:
-        super().__init__(query)
-        self.codec = forms.LabelCodec(query.count, query.classes)
+        self.query = query
+        self.codec: Codec = forms.LabelCodec(query.count, query.classes)
         self.mechanism = _randomizer(query.budget, query.count, query.classes)
 
     @property
@@ -152,19 +101,30 @@ class SharedLabels(Answers):
         return self.mechanism.release(self.query.count, self.hiding)
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
-        """Randomised labels, as bytes."""
+        """Randomised ``labels`` (K,), as bytes.
+
+        ``place``: of the client in the cohort, from 0; read only where clients have images of their
+        own.
+        """
         if self.mechanism is None:
             return labels.astype(np.uint8)
         return self.mechanism.privatize(labels, rng)
 
     def lead(self, clients: float, agreement: float = 0.6) -> float:
-        """Counts of randomised labels are binomial."""
+        """How far the right class of an image leads another, in standard errors of the noise.
+
+        ``agreement``: the share of ``clients`` that label it rightly; the others do so evenly.
+        Counts of randomised labels are binomial.
+        """
         right, wrong = self._reported(agreement)
         variance = right + wrong - (right - wrong) ** 2
         return (right - wrong) * math.sqrt(clients / variance)
 
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
-        """Each report of a class speaks for it by the randomiser's law and ``AGREEMENT``."""
+        """Ln P(answers | class), (rows, C), up to a constant for each row.
+
+        Each report of a class speaks for it by the randomiser's law and ``AGREEMENT``.
+        """
         right, wrong = self._reported(AGREEMENT)
         return total.astype(np.float64) * math.log(right / wrong)
 
@@ -175,13 +135,16 @@ class SharedLabels(Answers):
         return self.keep * agreement + uniform, others + uniform
 
     def counts(self, total: Integers) -> NDArray[np.float64]:
-        """The histogram that travels."""
+        """How often each class was named, (rows, C): the histogram that travels."""
         return total.astype(np.float64)
 
     def estimate(self, total: Integers, weight: int) -> NDArray[np.float64]:
-        """Eq. 3."""
+        """ŷ (rows, C), unbiased shares of the clients that name each class (eq. 3).
+
+        They may leave [0, 1]. Raises ValueError where nobody answered.
+        """
         if self.mechanism is None:
-            return super().estimate(total, weight)
+            return self.counts(total) / weight
         return self.mechanism.debias(total, weight)
 
 
@@ -205,7 +168,7 @@ class DisjointLabels(SharedLabels):
         return images * self.query.classes + released
 
 
-class Votes(Answers):
+class Votes:
     """One-hot rows (or a zero row: no vote), each client with its share of a sum's noise.
 
     Exchanging a client moves one vote in each row: Δ² = 2K. Where the budget is against who sees
@@ -217,12 +180,12 @@ class Votes(Answers):
     """
 
     def __init__(self, query: LabelQuery) -> None:
-        super().__init__(query)
+        self.query = query
         self.noise = _vote_noise(query.budget, query.count)
         reach = self.noise.reach
         self.steps = round(1 / self.noise.grid)  # of a vote
         size = query.count * query.classes
-        self.codec = self.grid = forms.GridCodec(size, self.noise.grid, self.steps + reach, reach)
+        self.codec = forms.GridCodec(size, self.noise.grid, self.steps + reach, reach)
 
     def event(self) -> Event:
         """One noised vector of K votes."""
@@ -236,11 +199,15 @@ class Votes(Answers):
         return self.noise.privatize_integers(votes.ravel(), rng)
 
     def counts(self, total: Integers) -> NDArray[np.float64]:
-        """Noisy votes."""
-        return self.grid.mean(total, 1).reshape(self.query.count, -1)
+        """Noisy votes, (rows, C)."""
+        return self.codec.mean(total, 1).reshape(self.query.count, -1)
+
+    def estimate(self, total: Integers, weight: int) -> NDArray[np.float64]:
+        """Their shares, (rows, C), which are unbiased as they are."""
+        return self.counts(total) / weight
 
     def lead(self, clients: float, agreement: float = 0.6) -> float:
-        """Both counts hold Gaussian noise."""
+        """As of ``SharedLabels``; both counts hold Gaussian noise."""
         sigma = self.noise.deviation(clients)
         if sigma == 0:
             return math.inf
@@ -248,8 +215,9 @@ class Votes(Answers):
         return votes / (math.sqrt(2) * sigma)
 
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
-        """By a Gaussian law around votes whose lead for the right class is estimated from all.
+        """As of ``SharedLabels``, by a Gaussian law around votes.
 
+        Their lead for the right class is estimated from all.
         Where the votes vary no more than noise does, the lead is 0 and nothing is said.
         """
         classes = self.query.classes
@@ -261,17 +229,10 @@ class Votes(Answers):
         return votes * (lead / variance)
 
 
-def way_of(answers: str) -> type[SharedLabels]:
-    """What ``strategy=privatekt`` calls paper or disjoint.
-
-    ValueError for another way; that for ``votes`` names the strategy that has them.
-    """
-    if answers == "votes":
-        raise ValueError("answers=votes: is an algorithm of its own now; set strategy=votes")
-    ways = {"paper": SharedLabels, "disjoint": DisjointLabels}
-    if answers not in ways:
-        raise ValueError(f"answers={answers!r}: must be 'paper' or 'disjoint'")
-    return ways[answers]
+Answers = SharedLabels | Votes
+Way = Literal["paper", "disjoint"]
+WAYS: dict[Way, type[SharedLabels]] = {"paper": SharedLabels, "disjoint": DisjointLabels}
+"""What ``strategy.answers`` of ``strategy=privatekt`` calls each way."""
 
 
 @lru_cache(maxsize=64)
@@ -367,28 +328,14 @@ class Labeller:
     """Labels public images by the client's model; ``learner="ridge"`` trains it in closed form.
 
     Attributes:
-        trainer: whose present model labels.
         learner: ``sgd``: the caller trains; or ``ridge``, for linear models.
         penalty: of ``murmur.learning.linear_model.ridge``.
         components: of the same; None: all features.
-        abstain: the share of the images, the least sure ones, that get ``ABSTAINED`` for a label;
-            in [0, 1).
-
-    Raises:
-        ValueError: a setting is out of range, or ``ridge`` is asked of a model that is not linear.
     """
 
-    trainer: Trainer
-    learner: str
+    learner: Literal["sgd", "ridge"]
     penalty: float
     components: int | None
-    abstain: Decay = 0.0
-
-    def __post_init__(self) -> None:
-        if self.learner not in ("sgd", "ridge"):
-            raise ValueError(f"learner={self.learner!r}: must be 'sgd' or 'ridge'")
-        if self.is_closed_form:
-            require_linear(self.trainer, "learner=ridge")
 
     @property
     def is_closed_form(self) -> bool:
@@ -396,21 +343,34 @@ class Labeller:
         return self.learner == "ridge"
 
     def fit(
-        self, start: NDArray[np.float32], rows: NDArray[np.float32], labels: NDArray[np.int64]
+        self,
+        trainer: Trainer,
+        start: NDArray[np.float32],
+        rows: NDArray[np.float32],
+        labels: NDArray[np.int64],
     ) -> NDArray[np.float32]:
         """Parameters (d,): ``start`` plus a ridge regression of what it leaves unexplained.
 
-        ``rows`` (n, features) and ``labels`` (n,) are the client's examples.
+        Args:
+            trainer: whose model is linear.
+            start: (d,).
+            rows: the client's examples, (n, features).
+            labels: their classes, (n,).
         """
-        weights = weights_of(self.trainer, start)
-        wanted = centred(labels, self.trainer.num_classes) - rows @ weights
+        weights = weights_of(trainer, start)
+        wanted = centred(labels, trainer.num_classes) - rows @ weights
         return to_parameters(weights + ridge(rows, wanted, self.penalty, self.components))
 
-    def labels(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Labels (K,) of ``images`` under the trainer's present model; not private yet."""
-        logits = self.trainer.logits(images)
+    def labels(
+        self, trainer: Trainer, images: NDArray[np.float32], abstain: float
+    ) -> NDArray[np.int64]:
+        """Labels (K,) of ``images`` under the trainer's present model; not private yet.
+
+        ``abstain``: the share of the images, the least sure ones, that get ``ABSTAINED`` for one.
+        """
+        logits = trainer.logits(images)
         labels = logits.argmax(axis=1).astype(np.int64)
-        withheld = int(self.abstain * len(labels))
+        withheld = int(abstain * len(labels))
         if withheld:
             ordered = np.sort(logits, axis=1)
             lead = ordered[:, -1] - ordered[:, -2]

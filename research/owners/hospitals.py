@@ -85,7 +85,7 @@ def scores(experiment: Experiment, clients: Sequence[int]) -> Scores:
         )
         for rows in parts
     )
-    rule = discriminants(
+    weights, offsets = discriminants(
         releases.moments.matrices(np.asarray(total)),
         records,
         strategy.constant,
@@ -94,7 +94,7 @@ def scores(experiment: Experiment, clients: Sequence[int]) -> Scores:
     )
     test = people.dataset.test
     inputs = math.sqrt(1 - strategy.constant**2) * seen(test.images)
-    return _scored(inputs @ rule.weights.T + rule.offsets, test.labels)
+    return _scored(inputs @ weights.T + offsets, test.labels)
 
 
 def _scored(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> Scores:

@@ -67,7 +67,6 @@ def client(tmp_path, data):
             "budget": BUDGET,
             "local": LOCAL,
             "evaluate_examples": None,
-            "evaluate_statistics": "refreshed",
         }
         return made(DPFLBNNClient, setup, **{**settings, **changed})
 
@@ -214,7 +213,6 @@ def test_a_round_whose_start_is_forgotten_is_refused_before_anything_is_charged(
         ({"beta": 1.5}, "beta=1.5"),
         ({"flip": "none"}, "flip='none'"),
         ({"flip": "tensor", "budget": {**BUDGET, "mask": 0.5}}, "flip='tensor'"),
-        ({"evaluate_statistics": "old"}, "evaluate_statistics='old'"),
         ({"local": {**LOCAL, "steps": 0}}, "steps=0"),
         ({"local": {**LOCAL, "decay": 0}}, "decay=0"),
         ({"local": {**LOCAL, "decay_every": 0}}, "decay_every=0"),

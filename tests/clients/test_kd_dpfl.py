@@ -192,7 +192,7 @@ def test_sizes_may_be_published_by_configuration(client):
         ({"who": 1}, "not large"),
         ({"purpose": "train", "who": 0}, "no part in the federated stage"),
         ({"indices": np.arange(19)}, "must name 20"),
-        ({"indices": np.arange(20.0)}, "must name 20"),
+        ({"indices": np.arange(20.0)}, "must name public images as int64"),
         ({"indices": np.zeros(20, np.int64)}, "distinct"),
         ({"indices": np.arange(11, 31)}, r"0\.\.29"),
         ({"model": np.zeros(3, np.float32)}, "model"),

@@ -10,6 +10,7 @@ from clients.local_training import LocalSgd
 from clients.privatekt import PrivateKTClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.privatekt import Labeller
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse
@@ -44,9 +45,7 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
         answers="paper",
         K=max_labels,
         local=LocalSgd(epochs=30, batch_size=10, learning_rate=0.5),
-        learner="sgd",
-        penalty=1.0,
-        components=None,
+        labeller=Labeller("sgd", 1.0, None),
     )
 
 

@@ -109,6 +109,7 @@ def test_statement_keeps_the_budget_against_a_server_that_sees_sums(tmp_path):
         (["federation.num_rounds=2"], "num_rounds=2"),
         (["strategy.components=31"], "components=31"),
         (["model=mlp"], "model=linear"),
+        (["strategy.coordinates=graph"], "must be one of features, pool"),
         (["privacy.epsilon=0.0000001"], "32 bits"),
     ],
 )

@@ -226,7 +226,6 @@ def test_one_clients_bits_travel_packed(tmp_path):
         ["model.bn=none"],
         ["privacy.secure_aggregation=on"],
         ["privacy.epsilon=8", "strategy.gamma=null"],
-        ["strategy.evaluate_statistics=running"],
     ],
 )
 def test_every_mode_runs(tmp_path, overrides):

@@ -257,7 +257,6 @@ def test_small_cohort_is_pointed_out():
         ({"sampling": "best"}, ["sampling='best'", "entropy"]),
         ({"first_round": "never"}, ["first_round='never'", "entropy"]),
         ({"finetuning": {"passes": 1, "learning_rate": 0}}, ["learning_rate=0"]),
-        ({"answers": "votes"}, ["answers=votes", "strategy=votes"]),
     ],
 )
 def test_bad_settings_are_refused_on_construction(changed, words):

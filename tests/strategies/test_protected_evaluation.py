@@ -247,7 +247,6 @@ def test_snapshot_carries_the_evaluation():
     ("changed", "words"),
     [
         ({"metric": "f1"}, "metric=f1"),
-        ({"postprocess": "smooth"}, "postprocess=smooth"),
         ({"every": 0}, "every=0"),
         ({"cluster_client_num": 0}, "cluster_client_num=0"),
         ({"privacy": "gauss"}, "privacy='gauss'"),
@@ -257,6 +256,12 @@ def test_snapshot_carries_the_evaluation():
 def test_bad_settings_are_refused_on_construction(changed, words):
     with pytest.raises(ValueError, match="^" + words):
         evaluation(**changed)
+
+
+def test_a_postprocessing_that_nobody_knows_is_refused():
+    words = ["strategy=clustering", "evaluation=protected_clustering"]
+    with pytest.raises(ConfigError, match="postprocess=smooth: must be one of none, project"):
+        Experiment(compose([*words, "evaluation.postprocess=smooth"]))
 
 
 def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():

@@ -35,10 +35,7 @@ from murmur.learning.training.trainer import Trainer
 
 def sign(x: Tensor, out: Tensor | None = None) -> Tensor:
     """±1 with 0 → +1, where PyTorch's own sign gives 0; into ``out`` if given, without a copy."""
-    if out is None:
-        out = torch.sign(x)
-    else:
-        out = torch.sign(x, out=out)
+    out = torch.sign(x, out=out)
     return torch.sign(out.add_(0.5), out=out)
 
 

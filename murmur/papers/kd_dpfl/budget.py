@@ -28,8 +28,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from murmur.common import require_positive
-from murmur.papers.dpsgd import Lots
+from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
@@ -139,6 +138,25 @@ class Uploads:
     clip: float
 
 
+@settings
+class Sections:
+    """Those of ``conf/strategy/kd_dpfl.yaml`` that both halves read alike.
+
+    Attributes:
+        grouping: who is large.
+        spending: who asks for what.
+        labelling: how labels are made and protected.
+        local: the general clients' DP-SGD.
+        uploads: what protects their models.
+    """
+
+    grouping: Grouping
+    spending: Spending
+    labelling: Labelling
+    local: LocalDpSgd
+    uploads: Uploads
+
+
 @dataclass(frozen=True)
 class Plan:
     """Who may spend what; ids to ε. Infinite where nothing is private.
@@ -193,8 +211,9 @@ class Plan:
             everything = dict.fromkeys(large if asked.special else (), math.inf)
             return replace(plan, general=dict.fromkeys(training, math.inf), label=everything)
         general = _general(total, sizes, training, asked)
-        if general:
-            require_shares(total, list(general.values()))
+        shares = list(general.values())
+        if not all(0 < each <= total for each in shares):
+            raise ValueError(f"general={shares}: must lie above 0 and at most the total {total:g}")
         plan = replace(plan, general=general)
         if not asked.special:
             return plan
@@ -214,15 +233,6 @@ class Plan:
         if client in self.label:
             spent += self.label[client] + self.special
         return spent
-
-
-def require_shares(total: float, general: Sequence[float]) -> None:
-    """ValueError unless every ε_g of ``general`` lies above 0 and within ``total``."""
-    require_positive("total", total)
-    if not all(each > 0 for each in general):
-        raise ValueError(f"general={list(general)}: needs budgets above 0")
-    if max(general) > total:
-        raise ValueError(f"general={list(general)}: none may exceed the total {total:g}")
 
 
 def left_for_labels(total: float, special: float, joining: float) -> float:
@@ -312,52 +322,49 @@ class Scheme:
     def of(
         cls,
         budget: Budget,
-        sizes: Sequence[int],
+        sizes: Sequence[int] | None,
+        asked: Sections,
+        special: Lots,
         *,
         classes: int,
         pool: int,
-        grouping: Grouping,
-        spending: Spending,
-        labelling: Labelling,
-        local: Lots,
-        uploads: Uploads,
-        special: Lots,
     ) -> "Scheme":
         """From the sections of ``conf/strategy/kd_dpfl.yaml``.
 
         Args:
             budget: for the whole run.
             sizes: examples of every client, by id; public.
+            asked: what both halves agree on.
+            special: lots of the special client's DP-SGD.
             classes: C.
             pool: size of the public set.
-            grouping: who is large.
-            spending: who asks for what.
-            labelling: how labels are made and protected.
-            local: lots of the general clients' DP-SGD.
-            uploads: what protects their models.
-            special: lots of the special client's DP-SGD.
 
         Raises:
-            ValueError: settings cannot work, or a large client's parts compose to more than the
-                total.
+            ValueError: sizes are not public, settings cannot work, or a large client's parts
+                compose to more than the total.
         """
+        if sizes is None:
+            raise ValueError(
+                "sizes=null: the grouping needs every client's size; publish them in strategy.sizes"
+            )
         unit = budget.record_unit
+        spending = asked.spending
         if spending.mode is None and budget.paper:
             spending = replace(spending, mode="conservative")
-        if labelling.mechanism == "none" and spending.special and budget.is_private:
+        if asked.labelling.mechanism == "none" and spending.special and budget.is_private:
             raise ValueError(
                 "labelling.mechanism='none': pseudo-labels without noise tell of the large "
                 "clients' records; take dpsgd_teacher, pate or rr, or mark the whole run as not "
                 "private with privacy=none"
             )
-        plan = Plan.of(budget, sizes, grouping, spending)
-        paid: LotSchedule | NoisyModel = local.schedule(budget.rounds, unit)
-        if uploads.noise == "nbafl":
-            paid = NoisyModel(uploads.clip, budget.rounds)
+        plan = Plan.of(budget, sizes, asked.grouping, spending)
+        paid: LotSchedule | NoisyModel = asked.local.schedule(budget.rounds, unit)
+        if asked.uploads.noise == "nbafl":
+            paid = NoisyModel(asked.uploads.clip, budget.rounds)
         scheme = cls(
             tuple(sizes),
             plan,
-            labelling.over(pool, classes, clients=max(1, len(plan.label)), unit=unit),
+            asked.labelling.over(pool, classes, clients=max(1, len(plan.label)), unit=unit),
             paid,
             special.schedule(budget.rounds, unit),
         )

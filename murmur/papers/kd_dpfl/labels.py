@@ -13,7 +13,6 @@ all three ask the same objects. Symbols: q = ``count``, C = ``classes``, ε = a 
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -53,8 +52,7 @@ class Labelling:
         noise: on the votes of PATE, ``gaussian`` or ``laplace``.
         teachers: of PATE, so many per client.
         allow_few: let fewer than 50, over all clients, vote.
-        classes: C; known from ``over`` on, like ``clients`` and the pool behind ``queries``.
-        clients: how many large clients label.
+        classes: C; known from ``over`` on, like the pool behind ``queries``.
         unit: whose data the noise protects, a record or the whole client; known like ``classes``.
     """
 
@@ -66,7 +64,6 @@ class Labelling:
     teachers: Count = 50
     allow_few: bool = False
     classes: int = 0
-    clients: int = 1
     unit: Unit = Unit.RECORD
 
     def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> "Labelling":
@@ -102,7 +99,7 @@ class Labelling:
                 "labelling.mechanism='pate': protects a record; set privacy.unit=record, or "
                 "dpsgd_teacher or rr"
             )
-        return replace(self, queries=queries, classes=classes, clients=clients, unit=unit)
+        return replace(self, queries=queries, classes=classes, unit=unit)
 
     @property
     def count(self) -> int:
@@ -215,24 +212,6 @@ class Teacher:
         self.soft = soft and labelling.mechanism == "dpsgd_teacher"
 
     def labels(
-        self, data: LocalData, images: NDArray[np.float32], rng: np.random.Generator
-    ) -> NDArray:
-        """What the teachers say of ``images``, without protection, in the codec's form.
-
-        Args:
-            data: the client's own examples.
-            images: (q, C, H, W), public.
-            rng: draws batches, and the shards of PATE.
-
-        Returns:
-            Labels (q,), or for PATE counts of votes (q·C,), or probabilities (q·C,) if soft.
-        """
-        if self.labelling.mechanism == "pate":
-            return self._votes(data, images, rng).ravel()
-        self._train(data.indices, data, rng)
-        return self._answers(images)
-
-    def private_labels(
         self,
         data: LocalData,
         images: NDArray[np.float32],
@@ -242,28 +221,35 @@ class Teacher:
         size: int,
         noise: NoiseGenerator,
     ) -> NDArray:
-        """The same, such that all of it is (ε, δ)-differentially private for a record.
+        """What the teachers say of ``images``, (ε, δ)-differentially private, in the codec's form.
 
         Args:
             data: the client's own examples.
             images: (q, C, H, W), public.
-            rng: experiment stream; what it draws needs no secrecy.
-            epsilon: ε_label, finite.
+            rng: experiment stream; what it draws, batches and the shards of PATE, needs no secrecy.
+            epsilon: ε_label; infinite: without protection.
             delta: δ.
             size: how many examples the client has by what is public. It sets a DP-SGD teacher's
                 sampling rate, as in the charge, whatever ``data`` hold.
             noise: draws noise, and the lots of DP-SGD.
 
         Returns:
-            As ``labels``; counts of votes may be negative.
+            Labels (q,), or for PATE counts of votes (q·C,), which noise may make negative, or
+            probabilities (q·C,) if soft.
         """
         labelling = self.labelling
+        private = math.isfinite(epsilon)
         if labelling.mechanism == "pate":
             votes = self._votes(data, images, rng)
-            return labelling.votes(epsilon, delta).privatize(votes, noise).ravel()
-        if labelling.mechanism == "rr":
-            labels = self.labels(data, images, rng)
-            return labelling.randomiser(epsilon, delta).privatize(labels, noise)
+            if private:
+                votes = labelling.votes(epsilon, delta).privatize(votes, noise)
+            return votes.ravel()
+        if not private or labelling.mechanism == "rr":
+            self._train(data.indices, data, rng)
+            said = self._answers(images)
+            if private:
+                said = labelling.randomiser(epsilon, delta).privatize(said, noise)
+            return said
         train_privately(
             self.trainer,
             DpSgd(labelling.lot_size, self.training.clipping_norm, self.training.learning_rate),
@@ -293,19 +279,14 @@ class Teacher:
         """Histogram (q, C) of the teachers' labels."""
         votes = np.zeros((self.labelling.count, self.labelling.classes), np.int64)
         rows = np.arange(len(images))
-        for shard in self._shards(data, rng):
-            self._train(shard, data, rng)
-            votes[rows, self.trainer.logits(images).argmax(axis=1)] += 1
-        return votes
-
-    def _shards(self, data: LocalData, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Disjoint shares of the data, each with the model back where it started."""
         start = self.trainer.parameters()
-        shards = np.array_split(rng.permutation(data.indices), self.labelling.teachers)
-        for shard in shards:
+        # Disjoint shares of the data, each with the model back where it started.
+        for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
             if len(shard):
                 self.trainer.load(start)
-                yield shard
+                self._train(shard, data, rng)
+                votes[rows, self.trainer.logits(images).argmax(axis=1)] += 1
+        return votes
 
     def _answers(self, images: NDArray[np.float32]) -> NDArray:
         logits = self.trainer.logits(images)

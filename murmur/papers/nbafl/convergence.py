@@ -28,6 +28,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.examples import LocalData
 from murmur.learning.training.trainer import Trainer
 from murmur.settings import NotNegative, Positive, settings
 
@@ -170,21 +171,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Shards:
-    """All clients' examples, for a run on one machine.
-
-    Attributes:
-        images: (N, C, H, W).
-        labels: (N,).
-        rows: of each client, which of the N are its own.
-    """
-
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    rows: Sequence[NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
 class EstimatedConstants:
     """What the run showed; the first five as in ``murmur.papers.nbafl.convergence.Constants``.
 
@@ -219,7 +205,7 @@ class EstimatedConstants:
     def run(
         cls,
         trainer: Trainer,
-        data: Shards,
+        data: Sequence[LocalData],
         parameters: Parameters,
         local: Local,
         rounds: int,
@@ -233,7 +219,7 @@ class EstimatedConstants:
 
         Args:
             trainer: its model and loss.
-            data: all clients' examples.
+            data: each client's examples.
             parameters: (d,), where the run begins.
             local: trains one client, without noise.
             rounds: how many, at least 1; one more is trained to see what a round leaves of noise.
@@ -281,18 +267,18 @@ class _Look:
     spread: float
 
     @classmethod
-    def at(cls, trainer: Trainer, data: Shards, weights: Parameters) -> "_Look":
+    def at(cls, trainer: Trainer, data: Sequence[LocalData], weights: Parameters) -> "_Look":
         squares = []
         total = np.zeros(len(weights))
-        for rows in data.rows:
+        for one in data:
             trainer.load(weights)
             # One step of length 1 on all examples: the difference is the gradient.
             trainer.train(
-                data.images,
-                data.labels,
-                indices=rows,
+                one.images,
+                one.labels,
+                indices=one.indices,
                 rng=np.random.default_rng(0),
-                batch_size=len(rows),
+                batch_size=len(one),
                 steps=1,
                 lr=1.0,
             )
@@ -300,7 +286,7 @@ class _Look:
             squares.append(float(gradient @ gradient))
             total += gradient
         spread = math.sqrt(float(np.mean(squares)))
-        return cls(weights, _loss(trainer, data, weights), total / len(data.rows), spread)
+        return cls(weights, _loss(trainer, data, weights), total / len(data), spread)
 
     @property
     def steepness(self) -> float:
@@ -313,22 +299,24 @@ class _Look:
         return float(np.linalg.norm(other.weights.astype(np.float64) - self.weights))
 
 
-def _loss(trainer: Trainer, data: Shards, weights: Parameters) -> float:
+def _loss(trainer: Trainer, data: Sequence[LocalData], weights: Parameters) -> float:
     trainer.load(weights)
-    shards = ((data.images[rows], data.labels[rows]) for rows in data.rows)
+    shards = ((one.images[one.indices], one.labels[one.indices]) for one in data)
     return float(np.mean([trainer.evaluate(images, labels).loss for images, labels in shards]))
 
 
-def _average(data: Shards, local: Local, number: int, weights: Parameters) -> Parameters:
+def _average(
+    data: Sequence[LocalData], local: Local, number: int, weights: Parameters
+) -> Parameters:
     """The mean of all clients' parameters after local training from ``weights``."""
-    clients = range(len(data.rows))
+    clients = range(len(data))
     total = sum(local(number, client, weights).astype(np.float64) for client in clients)
-    return np.asarray(total / len(data.rows), np.float32)
+    return np.asarray(total / len(data), np.float32)
 
 
 def _noise(
     trainer: Trainer,
-    data: Shards,
+    data: Sequence[LocalData],
     look: _Look,
     average: Callable[[Parameters], Parameters],
     rng: np.random.Generator,

@@ -72,6 +72,10 @@ class Protection(ABC):
         self.budget = budget
         self.cohorts = cohorts
 
+    def against(self, *, summed: bool) -> tuple[str, ...]:
+        """``threats``; without that of who sees sums only where releases are not ``summed``."""
+        return tuple(t for t in self.threats if summed or t != "secure_aggregation")
+
     @property
     def always_published(self) -> bool:
         """Whether every round must be published, however few have answered.

@@ -99,7 +99,7 @@ def test_the_table_is_for_people(capsys):
     ("words", "message"),
     [
         (["strategy.spending.general_epsilon=6"], "leaves -1 for the labels after the special"),
-        (["strategy.spending.general_epsilon=9"], "none may exceed the total 8"),
+        (["strategy.spending.general_epsilon=9"], "must lie above 0 and at most the total 8"),
         (["strategy.grouping.factor=100"], "no client is large"),
         (["strategy.spending.joining=true"], "leaves 0.5"),
         (["--sizes", "5y6000"], "write COUNTxSIZE"),

@@ -8,7 +8,6 @@ from murmur.papers.gradient_rounds import (
     flattened,
     gradient,
     log_frequencies,
-    signal_to_noise,
     start_from_names,
 )
 
@@ -74,9 +73,3 @@ def test_names_become_weights_of_one_length_that_tell_classes_apart():
 def test_names_with_the_same_features_are_refused():
     with pytest.raises(ValueError, match="one line for each class"):
         start_from_names(np.ones((2, 4), np.float32), 10)
-
-
-def test_the_signal_beside_the_noise():
-    sigma = 2 / 0.268051 * (1 / 0.85) ** 0.5  # of clipping norm 1
-    assert signal_to_noise(1000, 0.268051, 400) == pytest.approx(1000 / (sigma * 20))
-    assert sigma == pytest.approx(8.09288, abs=1e-4)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from murmur.papers.dpsgd import Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Spending, Uploads
+from murmur.papers.dpsgd import LocalDpSgd, Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Sections, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
@@ -27,14 +27,16 @@ def scheme(
     return Scheme.of(
         Budget(total, 1e-5, rounds, paper=True),
         sizes,
+        Sections(
+            grouping=Grouping(**grouping),
+            spending=Spending(**{"general_epsilon": 3.0, **(spending or {})}),
+            labelling=Labelling(**{**LABELLING, **(labelling or {})}),
+            local=LocalDpSgd(lot_size=50, epochs=1, clipping_norm=1.0, learning_rate=0.5),
+            uploads=Uploads(noise=uploads, clip=1.0),
+        ),
+        Lots(lot_size=250, epochs=1),
         classes=10,
         pool=5000,
-        grouping=Grouping(**grouping),
-        spending=Spending(**{"general_epsilon": 3.0, **(spending or {})}),
-        labelling=Labelling(**{**LABELLING, **(labelling or {})}),
-        local=Lots(lot_size=50, epochs=1),
-        uploads=Uploads(noise=uploads, clip=1.0),
-        special=Lots(lot_size=250, epochs=1),
     )
 
 
@@ -127,7 +129,10 @@ def test_without_protection_nothing_is_limited():
     ("settings", "message"),
     [
         ({"spending": {"general_epsilon": 6.0}}, r"^total=8.0: leaves -1 .* must exceed 9"),
-        ({"spending": {"general_epsilon": 9.0}}, "^general=.*none may exceed the total 8"),
+        (
+            {"spending": {"general_epsilon": 9.0}},
+            "^general=.*must lie above 0 and at most the total 8",
+        ),
         ({"spending": {"ratio": 0.9}}, r"^ratio=0\.9: "),
         ({"spending": {"mode": "loose"}}, "^mode='loose': .*tight"),
         ({"spending": {"rule": "random"}}, "^rule='random': "),

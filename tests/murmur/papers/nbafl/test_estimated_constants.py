@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from murmur.learning.data.examples import LocalData
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.convergence import EstimatedConstants, Shards
+from murmur.papers.nbafl.convergence import EstimatedConstants
 
 CLIENTS, EACH = 4, 30
 
@@ -21,16 +22,17 @@ def problem():
     images = rng.normal(0, 0.3, (CLIENTS * EACH, 1, 4, 4)).astype(np.float32)
     images[np.arange(len(labels)), 0, labels, :] += 1
     rows = np.split(np.arange(len(labels)), CLIENTS)
-    return trainer, Shards(images, labels, rows), trainer.initial(np.random.default_rng(1))
+    data = [LocalData(images, labels, own) for own in rows]
+    return trainer, data, trainer.initial(np.random.default_rng(1))
 
 
 def trained(trainer, data, lr=0.3):
     def local(number, client, weights):
         trainer.load(weights)
         rng = np.random.default_rng([number, client])
-        rows = data.rows[client]
+        own = data[client]
         trainer.train(
-            data.images, data.labels, indices=rows, rng=rng, batch_size=10, epochs=1, lr=lr
+            own.images, own.labels, indices=own.indices, rng=rng, batch_size=10, epochs=1, lr=lr
         )
         return trainer.parameters()
 
@@ -49,7 +51,8 @@ def test_constants_are_possible_for_softmax_regression(problem):
     it = run(problem)
     _, data, _ = problem
     # The Hessian of the cross-entropy is at most ½ E‖x‖² with the bias's 1 in x.
-    squares = np.sum(data.images.reshape(len(data.labels), -1) ** 2, axis=1) + 1
+    images = data[0].images
+    squares = np.sum(images.reshape(len(images), -1) ** 2, axis=1) + 1
     assert 0 < it.smoothness <= 0.5 * squares.max()
     assert it.lipschitz <= np.sqrt(2 * squares.max())
     assert 0 < it.pl <= it.smoothness
@@ -77,7 +80,7 @@ def test_curvature_predicts_what_noise_costs(problem):
 
     def loss(parameters):
         trainer.load(parameters.astype(np.float32))
-        return trainer.evaluate(data.images, data.labels).loss
+        return trainer.evaluate(data[0].images, data[0].labels).loss
 
     noised = [
         loss(weights + sign * n)
