@@ -22,7 +22,7 @@ from typing import Any
 _MODULES = {
     "murmur.privacy.accounting": (
         *("Adjacency", "Threat", "Unit", "View"),
-        *("delta", "epsilon", "parallel"),
+        "epsilon",
     ),
     "murmur.privacy.accounting.calibrate": ("least_noise",),
     "murmur.privacy.audit": ("Audit", "empirical_epsilon"),

@@ -105,23 +105,6 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
 
 
-def epsilon(noise_multiplier: float, delta: float, count: int = 1) -> float:
-    """Exact ε of ``count`` releases at ``delta`` in (0, 1).
-
-    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
-    """
-    return epsilon_of_mu(math.sqrt(count) / noise_multiplier, delta)
-
-
-def delta(noise_multiplier: float, epsilon: float, count: int = 1) -> float:
-    """Exact δ of ``count`` releases at ``epsilon``, at most 1.
-
-    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
-    """
-    mu = math.sqrt(count) / noise_multiplier
-    return math.exp(min(0.0, float(log_delta(epsilon, mu))))
-
-
 def costs_at_most(leaves: Mapping[Event, int], epsilon: float, delta: float) -> bool:
     """Whether ``leaves`` are Gaussian noise that surely costs at most ``epsilon`` at ``delta``.
 

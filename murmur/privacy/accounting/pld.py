@@ -112,14 +112,6 @@ class Losses:
             return math.inf
         return least
 
-    def delta(self, epsilon: float) -> float:
-        """δ(``epsilon``), rounded up; 1 where nothing is proven."""
-        if self.slack and epsilon > gaussian.LARGEST_EPSILON:
-            return 1.0
-        less = max(0.0, epsilon - 2 * self.slack)
-        found = [privacy_loss.delta(parts, less, self.gaussian_mu) for parts in self.directions]
-        return min(1.0, max(found) + self.beyond) * math.exp(self.slack)
-
 
 def _noise_multiplier(leaf: Event) -> float:
     """σ / sensitivity of a release whose distribution is known here; else inf."""

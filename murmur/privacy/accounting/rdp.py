@@ -62,19 +62,31 @@ def epsilon(
 ) -> float:
     """ε of elementary releases with their counts (``flatten``), best order; inf if unknown.
 
+    The order is searched on the lattice, by refinement, and among whole numbers, where some
+    divergence is known at those only.
+
     ``delta``: above 0 and below 1. ``conversion``: from D_α to ε.
     """
-    return max(0.0, _best(leaves, lambda d, order: conversion(d, order, delta)))
 
+    def value(order: float) -> float:
+        total = sum(count * divergence(leaf, order) for leaf, count in leaves.items())
+        if not math.isfinite(total):
+            return math.inf
+        return conversion(total, order, delta)
 
-def delta(leaves: Mapping[Event, int], epsilon: float) -> float:
-    """δ(``epsilon``) of elementary releases with their counts; 1 if unknown."""
-
-    def log_delta(divergence: float, order: float) -> float:  # the inverse of ``to_epsilon``
-        excess = order - 1
-        return excess * (divergence - epsilon - math.log1p(1 / excess)) - math.log(order)
-
-    return math.exp(min(0.0, _best(leaves, log_delta)))
+    low = _LOWEST
+    high = _HIGHEST
+    stride = _FIRST_STRIDE
+    while stride:
+        orders = {i: 1 + math.exp(i / _PER_E_FOLD) for i in range(low, high + 1, stride)}
+        best = min(orders, key=lambda i: value(orders[i]))
+        low = max(_LOWEST, best - stride)
+        high = min(_HIGHEST, best + stride)
+        stride //= 5
+    least = value(orders[best])
+    if any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves):
+        least = min(least, *(value(float(order)) for order in _INTEGER_ORDERS))
+    return max(0.0, least)
 
 
 @lru_cache(maxsize=200_000)
@@ -193,30 +205,3 @@ def _gaussian_mu(leaf: Event) -> float | None:
     if isinstance(leaf, events.DiscreteGaussianEvent):
         return leaf.sensitivity / leaf.sigma
     return None
-
-
-def _best(leaves: Mapping[Event, int], target: Callable[[float, float], float]) -> float:
-    """The smallest ``target(D_α, α)`` over the lattice of orders, by refinement.
-
-    And over integer orders, where some divergence is known at those only.
-    """
-
-    def value(order: float) -> float:
-        total = sum(count * divergence(leaf, order) for leaf, count in leaves.items())
-        if not math.isfinite(total):
-            return math.inf
-        return target(total, order)
-
-    low = _LOWEST
-    high = _HIGHEST
-    stride = _FIRST_STRIDE
-    while stride:
-        orders = {i: 1 + math.exp(i / _PER_E_FOLD) for i in range(low, high + 1, stride)}
-        best = min(orders, key=lambda i: value(orders[i]))
-        low = max(_LOWEST, best - stride)
-        high = min(_HIGHEST, best + stride)
-        stride //= 5
-    least = value(orders[best])
-    if any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves):
-        least = min(least, *(value(float(order)) for order in _INTEGER_ORDERS))
-    return least
