@@ -8,7 +8,7 @@ Poisson-binomial mechanism with m = 1, θ = γ (Chen, Özgür and Kairouz 2022).
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
-from murmur.privacy.mechanisms.exact_sampling import ONE, log_ratio, round_up, to_decimal
+from murmur.privacy.mechanisms.exact_sampling import round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 16  # bits per pass
@@ -27,7 +27,7 @@ class BinaryRandomizedResponse:
     """Keeps each bit with probability ½ + ``gamma``, in exact integer arithmetic.
 
     The flipping probability is ½ − γ in units of 2⁻⁶⁴, rounded up: within 2⁻⁶⁴ of the ideal,
-    and ``realized_epsilon`` never exceeds ``epsilon``. Eight random bits settle most bits; the
+    and what is drawn is never less private than stated. Eight random bits settle most bits; the
     one in 256 that they leave open takes 56 more.
 
     Attributes:
@@ -57,12 +57,6 @@ class BinaryRandomizedResponse:
         """Pure ε of one bit: ε₀ = ln((½+γ)/(½−γ))."""
         # The Fraction keeps the digits of ½ − γ when γ is close to ½.
         return math.log1p(2 * self.gamma / (Fraction(1, 2) - Fraction(self.gamma)))
-
-    @cached_property
-    def realized_epsilon(self) -> float:
-        """ε₀ of the integer probabilities that are really used; at most ``epsilon``."""
-        flip = _flip_threshold(self.gamma)
-        return min(log_ratio(ONE - flip, flip), self.epsilon)
 
     def event(self, bits: int, sensitivity_bits: int | None = None) -> RandomizedBitsEvent:
         """What randomising a vector of ``bits`` bits did.
