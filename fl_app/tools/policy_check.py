@@ -92,12 +92,12 @@ class PlannedReleases:
         """
         event = self.releases[place]
         earlier = Counter(self.releases[:place])
-        spent = [before, *(RepeatedEvent(each, count) for each, count in earlier.items())]
+        since = [RepeatedEvent(each, count) for each, count in earlier.items()]
         try:
             policy.check(
                 algorithm=self.algorithm,
                 event=event,
-                spent=spent,
+                spent=ComposedEvent((before, *since)),
                 delta=self.delta,
                 seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
                 now=datetime.now(UTC),

@@ -518,7 +518,7 @@ def test_owner_may_name_the_bundles_that_may_run(tmp_path, named):
         ({"bundles": "[abc]"}, "guard.bundles=.*must be any, or a list of SHA-256"),
         ({"bundles": "[]"}, "guard.bundles=.*must be any"),
         ({"data": "[here]"}, "guard.data=.*must be absolute paths"),
-        ({"without": ["walls"]}, "guard.without='walls': must be among landlock"),
+        ({"without": ["walls"]}, "guard.without='walls': must be one of landlock"),
         ({"data": "[/no/such/folder]"}, "/no/such/folder: of guard.data"),
         ({"processes": "3\n  more: 4"}, "'more' in guard is not known"),
     ],
