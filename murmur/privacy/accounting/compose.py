@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from murmur.privacy import events
-from murmur.privacy.accounting import privacy_loss, rdp
+from murmur.privacy.accounting import pld, privacy_loss, rdp
 from murmur.privacy.accounting.flatten import Threat, View, failure, flatten, pure_epsilon
-from murmur.privacy.accounting.pld import Losses
 from murmur.privacy.events import Adjacency, Event, Unit
 
 _METHODS = {
@@ -118,14 +117,15 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
     if delta > 0:
         bounds["rdp"] = rdp.epsilon(leaves, delta)
         bounds["zcdp"] = rdp.epsilon_of_rho(rdp.rho(leaves), delta)
-    losses = Losses.of(leaves, bounds.get("rdp", math.inf))
-    if losses is not None:
+    by_losses = pld.epsilon(leaves, delta, bounds.get("rdp", math.inf))
+    if by_losses is not None:
+        bound, is_exact = by_losses
         name = "pld"
-        if losses.is_exact:
+        if is_exact:
             name = "exact"
             if any(isinstance(leaf, events.ShuffledEvent) for leaf in leaves):
                 name = "shuffle"
-        bounds[name] = losses.epsilon(delta)
+        bounds[name] = bound
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
 
 

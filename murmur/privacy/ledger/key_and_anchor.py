@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_durably, sync_folder
+from murmur.common import replace_file
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 
@@ -82,10 +82,8 @@ class KeyAndAnchor:
 
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
-        replace_durably(self.head, 2 * _slot(anchor, signer))
-        sync_folder(self.head.parent)
-        replace_durably(self.key, signer.to_pem())
-        sync_folder(self.key.parent)
+        replace_file(self.head, 2 * _slot(anchor, signer))
+        replace_file(self.key, signer.to_pem())
 
     def was_used(self) -> bool:
         """Whether the anchor is one of a ledger with entries; its signature is not checked.
