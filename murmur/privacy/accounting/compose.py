@@ -29,12 +29,10 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class Spend:
-    """What events cost: ``epsilon`` at ``delta`` against ``threat``.
+    """What events cost, at one δ against one adversary.
 
     Attributes:
         epsilon: the smallest of ``bounds``. Infinite for a release without protection.
-        delta: the δ that was asked for, failures of sums included.
-        threat: the adversary.
         method: in words, where ``epsilon`` comes from.
         bounds: ε by method (basic, rdp, zcdp, exact, pld, shuffle), each of which is proven; those
             that are infinite are left out, and "none" stands alone where all are. Where some sum
@@ -43,8 +41,6 @@ class Spend:
     """
 
     epsilon: float
-    delta: float
-    threat: Threat
     method: str
     bounds: dict[str, float]
 
@@ -96,8 +92,7 @@ def _epsilon(event: Event, delta: float, view: View) -> Spend:
     spends = [_spend(event, delta, bare)]
     if failed < delta:
         spends.append(_spend(event, delta - failed, view))
-    least = min(spends, key=lambda spend: spend.epsilon)
-    return replace(least, delta=delta, threat=view.threat)
+    return min(spends, key=lambda spend: spend.epsilon)
 
 
 def _spend(event: Event, delta: float, view: View) -> Spend:
@@ -108,7 +103,7 @@ def _spend(event: Event, delta: float, view: View) -> Spend:
     if not any(isinstance(leaf, events.NonPrivateEvent) for leaf in leaves):
         bounds = _bounds(leaves, delta)
     best = min(bounds, key=lambda name: bounds[name])
-    return Spend(bounds[best], delta, view.threat, _METHODS[best], bounds)
+    return Spend(bounds[best], _METHODS[best], bounds)
 
 
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
