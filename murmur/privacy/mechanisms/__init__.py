@@ -15,7 +15,7 @@ from murmur.privacy.mechanisms.grid import (
     quantized_l2_sensitivity,
     quantized_simplex_sensitivity,
 )
-from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, stochastic_bits
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse, debiased
 from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 
@@ -27,7 +27,6 @@ __all__ = [
     "ExponentialMechanism",
     "PermuteAndFlip",
     "RandomizedResponse",
-    "StochasticBits",
     "clip_l2",
     "debiased",
     "project_simplex",
@@ -36,4 +35,5 @@ __all__ = [
     "quantized_l1_sensitivity",
     "quantized_l2_sensitivity",
     "quantized_simplex_sensitivity",
+    "stochastic_bits",
 ]

@@ -16,10 +16,10 @@ from murmur.privacy.mechanisms import (
     ExponentialMechanism,
     PermuteAndFlip,
     RandomizedResponse,
-    StochasticBits,
     clip_l2,
     quantize_simplex,
 )
+from murmur.privacy.mechanisms.randomized_bits import stochastic_bits as encode
 from murmur.privacy.noise import NoiseGenerator
 
 RUNS = 400_000
@@ -71,10 +71,13 @@ def bits(gamma, n=4, mechanism=None):
 
 
 def stochastic_bits(gamma, n=4, mechanism=None):
-    mechanism = mechanism or StochasticBits(gamma)
-    x, x_prime = (
-        mechanism.privatize(np.full((RUNS, n), w), rng("w", int(w))).sum(1) for w in (-1.0, 1.0)
-    )
+    mechanism = mechanism or BinaryRandomizedResponse(gamma)
+
+    def released(w):
+        noise = rng("w", int(w))
+        return mechanism.privatize(encode(np.full((RUNS, n), w), noise), noise).sum(1)
+
+    x, x_prime = released(-1.0), released(1.0)
     return Case(n * BinaryRandomizedResponse(gamma).epsilon, 0.0, x, x_prime)
 
 
@@ -142,7 +145,7 @@ def test_honest_mechanisms_reach_half_of_their_epsilon_and_never_exceed_it(name)
 HALF_THE_NOISE = {
     "labels": lambda: labels(1.0, RandomizedResponse(2.0, 10)),
     "bits": lambda: bits(0.2, mechanism=BinaryRandomizedResponse(0.4)),
-    "stochastic bits": lambda: stochastic_bits(0.2, mechanism=StochasticBits(0.4)),
+    "stochastic bits": lambda: stochastic_bits(0.2, mechanism=BinaryRandomizedResponse(0.4)),
     "discrete Laplace": lambda: discrete_laplace(1.0, noise=0.5),
     "discrete Gaussian": lambda: discrete_gaussian(1.0, noise=0.5),
     "exponential mechanism": lambda: selection(ExponentialMechanism, 2.0, noise=0.5),
