@@ -43,7 +43,6 @@ class KeyAndAnchor:
         self.key = ledger.with_name(ledger.name + ".key")
         self.head = ledger.with_name(ledger.name + ".head")
         self._lock = ledger.with_name(ledger.name + ".lock")
-        self._lock_fd: int | None = None
         self._verified: dict[bytes, Anchor] = {}
 
     @contextmanager
@@ -53,29 +52,23 @@ class KeyAndAnchor:
         SQLite's own lock ends at COMMIT; this one also covers the anchor, so that anchors are
         written in the order of the commits. LedgerError after ``patience`` seconds of waiting.
         """
-        if self._lock_fd is None:
-            self._lock_fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LedgerError(
-                        f"another process has been writing for {patience:g} s ({self._lock})"
-                    ) from None
-                time.sleep(_POLL_SECONDS)
         try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise LedgerError(
+                            f"another process has been writing for {patience:g} s ({self._lock})"
+                        ) from None
+                    time.sleep(_POLL_SECONDS)
             yield
         finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Let go of the lock file."""
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def keep_key(self, signer: Signer, anchor: Anchor) -> None:
         """Write a new ledger's first anchor and its key.
