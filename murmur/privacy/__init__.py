@@ -25,7 +25,7 @@ _MODULES = {
         "epsilon",
     ),
     "murmur.privacy.accounting.calibrate": ("least_noise",),
-    "murmur.privacy.audit": ("Audit", "empirical_epsilon"),
+    "murmur.privacy.audit": ("empirical_epsilon",),
     "murmur.privacy.budget": ("Budget",),
     "murmur.privacy.events": (
         *("ComposedEvent", "Event", "RepeatedEvent", "PoissonSampledEvent"),

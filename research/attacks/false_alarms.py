@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from murmur.privacy.accounting import epsilon
-from murmur.privacy.audit import audit, gaussian_fit, normal_fit
+from murmur.privacy.audit import empirical_epsilon, gaussian_fit, normal_fit
 from murmur.privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
@@ -37,7 +37,7 @@ Estimator = Callable[[NDArray, NDArray, float, float], float]
 
 def counted(one: NDArray, other: NDArray, delta: float, confidence: float) -> float:
     """ε by an event that is counted."""
-    return audit(one, other, delta, confidence).epsilon
+    return empirical_epsilon(one, other, delta, confidence)
 
 
 @dataclass(frozen=True)

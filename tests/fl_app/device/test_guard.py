@@ -20,7 +20,7 @@ from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.audit import audit
+from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
@@ -271,8 +271,8 @@ def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
         ]
         models[row] = [float(result.arrays["0"].numpy().sum()) for result, _ in seen]
         others[row] = [zlib.crc32(repr(told).encode()) for _, told in seen]
-    assert audit(others[-1], others[1], confidence=0.95).epsilon == 0
-    found = audit(models[-1], models[1], delta=1e-5, confidence=0.95).epsilon
+    assert empirical_epsilon(others[-1], others[1], confidence=0.95) == 0
+    found = empirical_epsilon(models[-1], models[1], delta=1e-5, confidence=0.95)
     assert (found <= EPSILON) == noise
 
 
