@@ -26,12 +26,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from murmur.privacy.mechanisms import (
-    BinaryRandomizedResponse,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    RandomizedResponse,
-)
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 
 REPEATS = 5

@@ -19,8 +19,9 @@ from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
 from murmur.privacy.events import GaussianEvent
-from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Statement

@@ -9,17 +9,14 @@ from scipy import stats
 
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 from murmur.privacy.audit import clopper_pearson, empirical_epsilon
-from murmur.privacy.mechanisms import (
-    BinaryRandomizedResponse,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    ExponentialMechanism,
-    PermuteAndFlip,
-    RandomizedResponse,
-    clip_l2,
-    quantize_simplex,
-)
+from murmur.privacy.mechanisms.clipping import clip_l2
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from murmur.privacy.mechanisms.grid import quantize_simplex
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_bits import stochastic_bits as encode
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
+from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
 
 RUNS = 400_000

@@ -13,7 +13,7 @@ from murmur.privacy.events import (
     GaussianEvent,
     RepeatedEvent,
 )
-from murmur.privacy.mechanisms import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator

@@ -7,8 +7,11 @@ import pytest
 from scipy import stats
 
 from murmur.privacy.events import RandomizedBitsEvent
-from murmur.privacy.mechanisms import BinaryRandomizedResponse, stochastic_bits
-from murmur.privacy.mechanisms.randomized_bits import _flip_threshold
+from murmur.privacy.mechanisms.randomized_bits import (
+    BinaryRandomizedResponse,
+    _flip_threshold,
+    stochastic_bits,
+)
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -8,8 +8,7 @@ from scipy import stats
 
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import RandomizedResponseEvent
-from murmur.privacy.mechanisms import RandomizedResponse
-from murmur.privacy.mechanisms.randomized_response import _lie_threshold
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse, _lie_threshold
 from murmur.privacy.noise import NoiseGenerator
 
 SETTINGS = [(0.01, 2), (0.5, 10), (2.5, 10), (1.0, 256), (8.0, 3), (20.0, 10), (40.0, 256)]
