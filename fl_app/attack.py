@@ -384,7 +384,7 @@ def _both(view: View, aim: _Aim, runs: int) -> tuple[Floats, Floats]:
     keys = NoiseGenerator.from_os()
     scores = np.empty((runs, 2))
     for row in scores:
-        key = keys.bytes(_KEY_BYTES)
+        key = keys.uint8(_KEY_BYTES).tobytes()
         for place, source in enumerate((aim.pair.one, aim.pair.other)):
             row[place] = view(source, NoiseGenerator(key, is_seeded=False)) @ aim.direction
     return scores[:, 0], scores[:, 1]

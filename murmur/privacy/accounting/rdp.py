@@ -24,7 +24,6 @@ from murmur.privacy import events
 from murmur.privacy.accounting import bits
 from murmur.privacy.accounting.elementary_losses import lattice_loss
 from murmur.privacy.accounting.flatten import pure_epsilon
-from murmur.privacy.events import Event
 from murmur.privacy.search import decreasing_root, minimum, require_budget
 
 _PER_E_FOLD = 200
@@ -56,7 +55,7 @@ def to_epsilon_mironov(divergence: float, order: float, delta: float) -> float:
 
 
 def epsilon(
-    leaves: Mapping[Event, int],
+    leaves: Mapping[events.Event, int],
     delta: float,
     conversion: Conversion = to_epsilon,
 ) -> float:
@@ -90,7 +89,7 @@ def epsilon(
 
 
 @lru_cache(maxsize=200_000)
-def divergence(leaf: Event, order: float) -> float:
+def divergence(leaf: events.Event, order: float) -> float:
     """D_α of one elementary release at one order α > 1; inf where none is known.
 
     The worse of both orders of two neighbours. Divergences of independent releases add up.
@@ -138,7 +137,7 @@ def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> fl
     return float(logsumexp(log_chance + (i * i - i) / 2 * inverse)) / (whole - 1)
 
 
-def rho(leaves: Mapping[Event, int]) -> float:
+def rho(leaves: Mapping[events.Event, int]) -> float:
     """ρ of elementary releases with their counts, for concentrated DP; inf if one has none."""
     return sum(count * _rho_of(leaf) for leaf, count in leaves.items())
 
@@ -183,7 +182,7 @@ def largest_rho(epsilon: float, delta_allowed: float) -> float:
     return math.exp(-decreasing_root(excess, low, start, 1e-13))
 
 
-def _rho_of(leaf: Event) -> float:
+def _rho_of(leaf: events.Event) -> float:
     mu = _gaussian_mu(leaf)
     if mu is not None:
         return mu * mu / 2
@@ -198,7 +197,7 @@ def _rho_of(leaf: Event) -> float:
     return pure * pure / 2
 
 
-def _gaussian_mu(leaf: Event) -> float | None:
+def _gaussian_mu(leaf: events.Event) -> float | None:
     """L2 sensitivity / σ of Gaussian noise; the discrete Gaussian's curve is below its."""
     if isinstance(leaf, events.GaussianEvent):
         return 1 / leaf.noise_multiplier
