@@ -26,12 +26,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from murmur.privacy.mechanisms import (
-    BinaryRandomizedResponse,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    RandomizedResponse,
-)
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 
 REPEATS = 5
@@ -59,7 +57,6 @@ def contests(entries: int) -> list[Contest]:
     dp.enable_features("contrib")
     noise, generator = NoiseGenerator.from_os(), np.random.default_rng(0)
     bits = generator.integers(0, 2, entries, dtype=np.uint8)
-    packed = np.packbits(bits)
     labels = generator.integers(0, LABELS.categories, entries, dtype=np.uint8)
     zeros = np.zeros(entries, dtype=np.int64)
     few = min(20_000, entries)  # for OpenDP, which draws sample by sample
@@ -91,13 +88,6 @@ def contests(entries: int) -> list[Contest]:
         Contest(
             "randomised response, bits",
             lambda: BITS.privatize(bits, noise),
-            numpy_bits,
-            lambda: bit_vector(no_bits),
-            few // 8 * 8,
-        ),
-        Contest(
-            "randomised response, packed bits",
-            lambda: BITS.privatize_packed(packed, noise),
             numpy_bits,
             lambda: bit_vector(no_bits),
             few // 8 * 8,

@@ -17,7 +17,7 @@ from murmur.learning.codec import Codec
 from murmur.learning.linear_model import require_linear
 from murmur.papers.class_statistics import StatisticsRelease, located, moments
 from murmur.privacy.events import Event
-from murmur.privacy.mechanisms import clip_l2
+from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -26,7 +26,8 @@ from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
 from murmur.privacy.events import Event
-from murmur.privacy.mechanisms import clip_l2, quantize_nearest
+from murmur.privacy.mechanisms.clipping import clip_l2
+from murmur.privacy.mechanisms.grid import quantize_nearest
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import settings

@@ -19,7 +19,7 @@ from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, 
 from murmur.learning.codec import Codec, GridCodec
 from murmur.papers.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.privacy.budget import THREATS
-from murmur.privacy.mechanisms import quantize_simplex
+from murmur.privacy.mechanisms.grid import quantize_simplex
 
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 

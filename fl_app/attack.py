@@ -33,7 +33,7 @@ from clients.base import Canary, Client, LocalData, Task
 from fl_app.engines.inline import InlineGrid, identify
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.accounting import Threat
-from murmur.privacy.audit import Audit, Success, audit, gaussian_fit, normal_fit, success
+from murmur.privacy.audit import Success, empirical_epsilon, gaussian_fit, normal_fit, success
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round import client_evaluation, secure_summation
@@ -268,7 +268,7 @@ class Finding:
 
     neighbours: str
     runs: int
-    counted: Audit
+    counted: float
     fitted: float | None
     is_normal: bool
     success: Success
@@ -277,8 +277,8 @@ class Finding:
     def shown(self) -> float:
         """The largest ε that rests on nothing uncertain but the runs."""
         if self.is_normal and self.fitted is not None:
-            return max(self.counted.epsilon, self.fitted)
-        return self.counted.epsilon
+            return max(self.counted, self.fitted)
+        return self.counted
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def attack(
     return Finding(
         aim.pair.name,
         runs,
-        counted=audit(one, other, delta),
+        counted=empirical_epsilon(one, other, delta),
         fitted=fitted,
         is_normal=is_normal,
         success=max(success(one, other), success(other, one), key=lambda found: found.auc),
@@ -382,7 +382,7 @@ def _both(view: View, aim: _Aim, runs: int) -> tuple[Floats, Floats]:
     keys = NoiseGenerator.from_os()
     scores = np.empty((runs, 2))
     for row in scores:
-        key = keys.bytes(_KEY_BYTES)
+        key = keys.uint8(_KEY_BYTES).tobytes()
         for place, source in enumerate((aim.pair.one, aim.pair.other)):
             row[place] = view(source, NoiseGenerator(key, is_seeded=False)) @ aim.direction
     return scores[:, 0], scores[:, 1]

@@ -31,7 +31,8 @@ from murmur.learning.public_labels import plurality
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.papers.dpsgd import Lots, signal_to_noise, train_privately
 from murmur.papers.kd_dpfl.budget import Scheme, Sections
-from murmur.privacy.mechanisms import debiased, project_simplex
+from murmur.privacy.mechanisms.clipping import project_simplex
+from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.round.phase import Outcome, Question
 from murmur.settings import Positive, settings

@@ -25,7 +25,7 @@ from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outside
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.accounting.gaussian import FINE_SHARE
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
-from murmur.privacy.mechanisms import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
 

@@ -41,10 +41,6 @@ def _bits(mechanism, moved):
     return "pure", one * np.count_nonzero(moved)
 
 
-def _packed_bits(mechanism, moved):
-    return _bits(mechanism, np.unpackbits(moved))
-
-
 def _choice(mechanism, moved):
     return "pure", mechanism.epsilon * float(np.abs(moved).max()) / mechanism.sensitivity
 
@@ -55,7 +51,6 @@ HIDDEN = {
     (DiscreteLaplace, "privatize_integers"): _laplace,
     (RandomizedResponse, "privatize"): _labels,
     (BinaryRandomizedResponse, "privatize"): _bits,
-    (BinaryRandomizedResponse, "privatize_packed"): _packed_bits,
     (ExponentialMechanism, "privatize"): _choice,
     (PermuteAndFlip, "privatize"): _choice,
 }

@@ -38,6 +38,7 @@ from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
 from murmur.common import counted, three_digits
 from murmur.privacy.accounting import Threat
+from murmur.privacy.audit import CONFIDENCE
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Guarantee, Statement
@@ -524,9 +525,8 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     if found is None:
         print("  measured ε  not attacked")
         return
-    audit = found.counted
-    least = three_digits(audit.epsilon, up=False)
-    print(f"  measured ε  at least {least} ({audit.confidence:.1%} confidence)")
+    least = three_digits(found.counted, up=False)
+    print(f"  measured ε  at least {least} ({CONFIDENCE:.1%} confidence)")
     if found.fitted is not None:
         why = "if its trade-off is Gaussian"
         if found.is_normal:
@@ -548,7 +548,7 @@ def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Fin
     for guarantee in statement.guarantees:
         is_of_run = bound.epsilon <= guarantee.stated_per_round * (1 + _ROUNDING)
         if is_of_run and exposure.adversary.startswith(guarantee.adversary):
-            largest = max(found.counted.epsilon, guarantee.measured or 0.0)
+            largest = max(found.counted, guarantee.measured or 0.0)
             guarantee = replace(guarantee, measured=largest)
         guarantees.append(guarantee)
     return replace(statement, guarantees=tuple(guarantees))

@@ -68,7 +68,7 @@ def first_refusal(experiment: Experiment, policy: Policy, before: Event) -> tupl
                 policy.check(
                     algorithm=experiment.config.strategy.name,
                     event=event,
-                    spent=[before, *spent],
+                    spent=ComposedEvent((before, *spent)),
                     delta=experiment.privacy.delta,
                     # An evaluation without protection has no noise: a seed does not matter to it.
                     seeded_noise=seeded and not isinstance(event, NonPrivateEvent),

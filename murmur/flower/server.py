@@ -916,7 +916,7 @@ def state(
                 clients={"each client": ComposedEvent(tuple(alone))},
             ),
         ],
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
 
 

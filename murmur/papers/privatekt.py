@@ -35,8 +35,9 @@ from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin,
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Hiding, NonPrivateEvent
-from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
+from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Count, Positive, Share, settings
 

@@ -28,11 +28,15 @@ from pydantic import Field
 
 from murmur.common import require_positive, require_probability
 from murmur.learning.codec import LARGEST, GridCodec
-from murmur.privacy import mechanisms
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
-from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
+from murmur.privacy.mechanisms.clipping import project_simplex
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace, laplace_scale
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.exact_sampling import uniform_below
+from murmur.privacy.mechanisms.grid import quantize_simplex, quantized_simplex_sensitivity
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
+from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Positive, Share, settings
 
@@ -54,7 +58,7 @@ class Decoded(NamedTuple):
 
 def project(decoded: Decoded) -> Decoded:
     """Vectors moved to the nearest point of the simplex: a score of noise then looks fine."""
-    return Decoded(mechanisms.project_simplex(decoded.vectors), decoded.labels)
+    return Decoded(project_simplex(decoded.vectors), decoded.labels)
 
 
 # Vectors ----------------------------------------------------------------------------------------
@@ -156,21 +160,17 @@ class LaplaceResult(Protection):
         """All entries of the vector."""
         return self.categories
 
-    def mechanism(self) -> mechanisms.DiscreteLaplace:
+    def mechanism(self) -> DiscreteLaplace:
         """The noise, in grid steps."""
-        steps = float(
-            mechanisms.quantized_simplex_sensitivity(self.total, self.categories, self.change)
-        )
+        steps = float(quantized_simplex_sensitivity(self.total, self.categories, self.change))
         assumed = steps
         if self.seed_compat:
             assumed = _DOCUMENT_SENSITIVITY * self.total
-        return mechanisms.DiscreteLaplace(laplace_scale(self.epsilon, assumed), steps)
+        return DiscreteLaplace(laplace_scale(self.epsilon, assumed), steps)
 
     def privatize_rows(self, vectors: NDArray[np.float64], rng: NoiseGenerator) -> Rows:
         """Noisy vectors in grid steps."""
-        return self.mechanism().privatize_integers(
-            mechanisms.quantize_simplex(vectors, self.total), rng
-        )
+        return self.mechanism().privatize_integers(quantize_simplex(vectors, self.total), rng)
 
     def decode(self, rows: Rows) -> Decoded:
         """The noisy vectors, which lie off the simplex, and their argmax."""
@@ -201,8 +201,8 @@ class LabelResponse(Protection):
         return self._mechanism.event()
 
     @property
-    def _mechanism(self) -> mechanisms.RandomizedResponse:
-        return mechanisms.RandomizedResponse(self.epsilon, self.categories)
+    def _mechanism(self) -> RandomizedResponse:
+        return RandomizedResponse(self.epsilon, self.categories)
 
 
 @settings
@@ -226,10 +226,10 @@ class ChosenLabel(Protection):
         return self._mechanism.event()
 
     @property
-    def _mechanism(self) -> mechanisms.ExponentialMechanism | mechanisms.PermuteAndFlip:
+    def _mechanism(self) -> ExponentialMechanism | PermuteAndFlip:
         if self.permute:
-            return mechanisms.PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
-        return mechanisms.ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
+            return PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
+        return ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
 
 
 @settings
@@ -434,7 +434,7 @@ class ProtectedCounts:
     def codec(self) -> GridCodec:
         """Two counts, in steps of the noise's grid."""
         mechanism = self._mechanism
-        if isinstance(mechanism, mechanisms.DiscreteLaplace):
+        if isinstance(mechanism, DiscreteLaplace):
             return GridCodec(2)
         bound = round(self.examples / mechanism.grid) + mechanism.reach
         if bound > LARGEST:
@@ -444,14 +444,14 @@ class ProtectedCounts:
     def deviation(self, clients: int) -> float:
         """The standard deviation of the noise on one count of a sum over ``clients``, at most."""
         mechanism = self._mechanism
-        if isinstance(mechanism, mechanisms.DiscreteLaplace):
+        if isinstance(mechanism, DiscreteLaplace):
             return math.sqrt(2) * mechanism.scale * math.sqrt(clients)
         return mechanism.deviation(clients)
 
     def event(self) -> Event:
         """One release of both counts, to whoever reads it."""
         mechanism = self._mechanism
-        if isinstance(mechanism, mechanisms.DiscreteLaplace):
+        if isinstance(mechanism, DiscreteLaplace):
             return Release(mechanism.event(), Unit(self.unit), Adjacency.REPLACE_ONE)
         return mechanism.release(Unit(self.unit))
 
@@ -463,10 +463,10 @@ class ProtectedCounts:
         return 1
 
     @cached_property
-    def _mechanism(self) -> mechanisms.DiscreteLaplace | mechanisms.DistributedGaussian:
+    def _mechanism(self) -> DiscreteLaplace | DistributedGaussian:
         if not self.is_summed:
-            return mechanisms.DiscreteLaplace.calibrated(self.epsilon, 2.0 * self._changed)
-        return mechanisms.DistributedGaussian.calibrated(
+            return DiscreteLaplace.calibrated(self.epsilon, 2.0 * self._changed)
+        return DistributedGaussian.calibrated(
             self.epsilon,
             self.delta,
             math.sqrt(2) * self._changed,

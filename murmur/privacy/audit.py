@@ -3,7 +3,7 @@
 A bound above what was proven shows a broken mechanism or a broken proof. Three ways, which rest on
 more and more:
 
-**Many runs, events counted** (``audit``). An (ε, δ)-DP mechanism gives every event E
+**Many runs, events counted** (``empirical_epsilon``). An (ε, δ)-DP mechanism gives every event E
 P(E | x) ≤ e^ε P(E | x') + δ. So any event, with confidence bounds on its two probabilities, proves
 ε ≥ ln((P_low(E | x) − δ) / P_high(E | x')) (Jagielski, Ullman and Oprea 2020; Ding et al. 2018).
 The events tried here are the likelihood ratio's: half of the runs choose the event, the other half,
@@ -51,31 +51,9 @@ _MOST_SYMBOLS = 512
 FEW_ALARMS = 1e-3  # the share of false alarms at which ``Success.hits`` counts
 _THRESHOLDS = 64  # tried on a quarter of the runs
 _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed
-CONFIDENCE = 0.999  # of every figure in a ``CanaryAudit``
+CONFIDENCE = 0.999  # of every figure, unless another is asked for
 LEAST_CANARIES = 2 * _SHARES[-1]  # so that an eighth of them still holds one guess for either side
 _MOST = 1e3  # ε and μ are looked for up to here
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The outcome of an audit.
-
-    Attributes:
-        epsilon: with probability ``confidence`` the true ε at ``delta`` is at least this; 0 if
-            nothing was found.
-        delta: the δ that was granted.
-        confidence: of the bound, over the randomness of the runs.
-        hits: runs on x and on x' in which the chosen event happened.
-        runs: runs on x and on x' that measured it (half of those given).
-        swapped: the event is likelier under x'.
-    """
-
-    epsilon: float
-    delta: float
-    confidence: float
-    hits: tuple[int, int]
-    runs: tuple[int, int]
-    swapped: bool
 
 
 def empirical_epsilon(
@@ -84,17 +62,9 @@ def empirical_epsilon(
     delta: float = 0.0,
     confidence: float = 0.999,
 ) -> float:
-    """A lower bound on ε that holds with probability ``confidence``; see ``audit``."""
-    return audit(outputs_x, outputs_x_prime, delta, confidence).epsilon
+    """A lower bound on ε by runs on two neighbouring inputs, 0 if they show none.
 
-
-def audit(
-    outputs_x: ArrayLike,
-    outputs_x_prime: ArrayLike,
-    delta: float = 0.0,
-    confidence: float = 0.999,
-) -> Audit:
-    """Bound ε from below by runs on two neighbouring inputs.
+    It holds with probability ``confidence``, over the randomness of the runs.
 
     Args:
         outputs_x: one real number per independent run on x, shape (n,). Reduce a vector to the
@@ -104,9 +74,6 @@ def audit(
         delta: the δ of the claim, 0 for pure DP.
         confidence: of the bound, in (0, 1): two one-sided Clopper–Pearson bounds, each with
             half of the allowed error.
-
-    Returns:
-        The bound, and what it rests on.
 
     Raises:
         ValueError: fewer than 4 runs on a side, another shape, NaN, or ``delta`` or
@@ -125,21 +92,13 @@ def audit(
         for part in (np.s_[0::4], np.s_[2::4], np.s_[1::2])
     )
     event, swapped = _best_event(ordering, cutting, delta, confidence)
-    hits = tuple(int(counts[event].sum()) for counts in measuring)
-    runs = tuple(int(counts.sum()) for counts in measuring)
-    likely = int(swapped)  # 0 for x, 1 for x'
-    unlikely = 1 - likely
+    likely, unlikely = measuring
+    if swapped:
+        unlikely, likely = measuring
     error = (1 - confidence) / 2
-    low = clopper_pearson(np.array([hits[likely]]), runs[likely], error)[0]
-    high = clopper_pearson(np.array([hits[unlikely]]), runs[unlikely], error)[1]
-    return Audit(
-        epsilon=max(0.0, float(_epsilon(low, high, delta)[0])),
-        delta=delta,
-        confidence=confidence,
-        hits=(hits[0], hits[1]),
-        runs=(runs[0], runs[1]),
-        swapped=swapped,
-    )
+    low = clopper_pearson(np.array([likely[event].sum()]), int(likely.sum()), error)[0]
+    high = clopper_pearson(np.array([unlikely[event].sum()]), int(unlikely.sum()), error)[1]
+    return max(0.0, float(_epsilon(low, high, delta)[0]))
 
 
 def clopper_pearson(
@@ -280,7 +239,7 @@ def gaussian_fit(
     """ε at ``delta`` of the Gaussian whose μ the runs prove with ``confidence``; 0 if none.
 
     Args:
-        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x: as for ``empirical_epsilon``, shape (n,).
         outputs_x_prime: the same for the neighbour x', shape (m,).
         delta: the δ of the claim, in (0, 1).
         confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
@@ -313,7 +272,7 @@ def normal_fit(
     vary less, or not at all, and the bound is closer.
 
     Args:
-        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x: as for ``empirical_epsilon``, shape (n,).
         outputs_x_prime: the same for the neighbour x', shape (n,); independent of each other, but
             the i-th may share its noise with the i-th of ``outputs_x``.
         delta: the δ of the claim, in (0, 1).

@@ -6,7 +6,6 @@ for tests and reproductions only: whoever knows the seed can remove the noise, w
 privacy statement of a run that used it.
 """
 
-import builtins
 import hashlib
 import operator
 import os
@@ -37,7 +36,7 @@ class NoiseGenerator:
     never used twice.
     """
 
-    def __init__(self, key: builtins.bytes, *, is_seeded: bool) -> None:
+    def __init__(self, key: bytes, *, is_seeded: bool) -> None:
         """Use ``from_os`` or ``seeded``; ``key`` is 32 bytes.
 
         Raises:
@@ -54,7 +53,7 @@ class NoiseGenerator:
         return cls(os.urandom(_KEY_BYTES), is_seeded=False)
 
     @classmethod
-    def seeded(cls, *parts: int | str | builtins.bytes) -> "NoiseGenerator":
+    def seeded(cls, *parts: int | str | bytes) -> "NoiseGenerator":
         """A reproducible generator, for tests and reproductions; it voids privacy.
 
         The key is SHA-256 over an encoding of ``parts`` in which type and length precede each
@@ -77,10 +76,6 @@ class NoiseGenerator:
             raise ValueError("out: must be C-contiguous and writable")
         if out.size:
             self._current_stream().read_into(out.reshape(-1).view(np.uint8).data)
-
-    def bytes(self, n: int) -> builtins.bytes:
-        """``n`` uniform bytes."""
-        return self.uint8(n).tobytes()
 
     def uint8(self, n: int) -> NDArray[np.uint8]:
         """``n`` uniform integers in [0, 2⁸), shape (n,)."""
@@ -137,10 +132,10 @@ class _KeyStream:
     with the stream that the child abandons.
     """
 
-    def __init__(self, key: builtins.bytes) -> None:
+    def __init__(self, key: bytes) -> None:
         self.process = this_process()
         self._lock = threading.Lock()
-        self._cipher = Cipher(AES(key), CTR(builtins.bytes(16))).encryptor()
+        self._cipher = Cipher(AES(key), CTR(bytes(16))).encryptor()
         self._buffer = bytearray(_FIRST_BLOCK_BYTES // 2)
         self._used = len(self._buffer)
 

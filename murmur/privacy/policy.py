@@ -10,7 +10,7 @@ explains line by line.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -93,14 +93,6 @@ MECHANISMS = {
     )
 }
 """The mechanisms that a policy can allow, by name."""
-
-
-def mechanism_of(event: Event) -> Mechanism | None:
-    """The mechanism behind an elementary event.
-
-    None for one that no policy can allow. A subclass is none: its parameters may mean other things.
-    """
-    return next((m for m in MECHANISMS.values() if type(event) is m.event), None)
 
 
 def elements(event: Event) -> Iterator[Event]:
@@ -243,14 +235,6 @@ class Policy:
             allow_non_private=True,
         )
 
-    @property
-    def counts_lifetime(self) -> bool:
-        """Whether ``check`` needs to know what was spent before.
-
-        Without a limit for a life nothing is composed, which takes the most time.
-        """
-        return self.epsilon_per_lifetime != math.inf
-
     def spend(self, event: Event) -> float:
         """ε of ``event`` as this policy counts it: its δ, threat, unit and assumptions.
 
@@ -295,7 +279,7 @@ class Policy:
         *,
         algorithm: str,
         event: Event,
-        spent: Event | Sequence[Event],
+        spent: Event,
         delta: float,
         seeded_noise: bool,
         now: datetime,
@@ -321,11 +305,9 @@ class Policy:
         if self.epsilon_per_release is not None:
             limit = self.epsilon_per_release[algorithm]
             self._check_epsilon("of one release", event, limit, "epsilon_per_release")
-        if self.counts_lifetime:
-            if isinstance(spent, Event):
-                spent = (spent,)
-            life = events.ComposedEvent((*spent, event))
-            limit = self.epsilon_per_lifetime
+        limit = self.epsilon_per_lifetime
+        if limit != math.inf:  # else nothing is composed, which takes the most time
+            life = events.ComposedEvent((spent, event))
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
 
     def _check_statement(self, event: Event) -> None:
@@ -367,14 +349,17 @@ class Policy:
             self._check_mechanism(event, self.mechanisms)
 
     def _check_mechanism(self, event: Event, allowed: Mapping[str, float]) -> None:
-        """Whether the mechanism behind ``event`` is ``allowed``, and not weaker than that."""
-        mechanism = mechanism_of(event)
-        if mechanism is None:
-            name = type(event).__name__
-            raise self._refusal("mechanism", name, _names(allowed), "mechanisms")
-        name = mechanism.name
+        """Whether the mechanism behind ``event`` is ``allowed``, and not weaker than that.
+
+        A subclass of an event has none: its parameters may mean other things.
+        """
+        name = type(event).__name__
+        for known in MECHANISMS.values():
+            if type(event) is known.event:
+                name = known.name
         if name not in allowed:
             raise self._refusal("mechanism", name, _names(allowed), "mechanisms")
+        mechanism = MECHANISMS[name]
         if not mechanism.allows(event, allowed[name]):
             value = f"{mechanism.strength(event):g}"
             bound = "at least" if mechanism.is_least else "at most"

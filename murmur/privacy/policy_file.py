@@ -257,41 +257,15 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if isinstance(value, dict):
         value = {"without": [], "unprotected": _REFUSE, **value}
     plain = _mapping(key, value, _GUARD)
-    rules = GuardRules(
-        bundles=_bundles(f"{key}.bundles", plain["bundles"]),
-        data=tuple(_paths(f"{key}.data", plain["data"])),
-        app_seconds=_seconds(f"{key}.app_seconds", plain["app_seconds"]),
-        answer_seconds=_seconds(f"{key}.answer_seconds", plain["answer_seconds"]),
-        cpu_seconds=_count(f"{key}.cpu_seconds", plain["cpu_seconds"]),
-        memory=_count(f"{key}.memory_mib", plain["memory_mib"]) * _MIB,
-        disk=_count(f"{key}.disk_mib", plain["disk_mib"]) * _MIB,
-        processes=_count(f"{key}.processes", plain["processes"]),
-        without=tuple(_texts(f"{key}.without", plain["without"])),
-        unprotected=_unprotected(f"{key}.unprotected", plain["unprotected"]),
-    )
+    found = {name: convert(f"{key}.{name}", plain[name]) for name, convert in _GUARD.items()}
+    memory = found.pop("memory_mib") * _MIB
+    rules = GuardRules(memory=memory, disk=found.pop("disk_mib") * _MIB, **found)
     if rules.answer_seconds <= rules.app_seconds:
         raise ValueError(
             f"{key}.answer_seconds={rules.answer_seconds:g}: must be above app_seconds="
             f"{rules.app_seconds:g}; between the two the answer is clipped, noised and masked"
         )
-    unknown = [name for name in rules.without if name not in ISOLATION]
-    if unknown:
-        raise ValueError(f"{key}.without={unknown[0]!r:.60}: must be among {_list(ISOLATION)}")
     return rules
-
-
-_GUARD = (
-    "bundles",
-    "data",
-    "app_seconds",
-    "answer_seconds",
-    "cpu_seconds",
-    "memory_mib",
-    "disk_mib",
-    "processes",
-    "without",
-    "unprotected",
-)
 
 
 def _unprotected(key: str, value: object) -> AloneRules | None:
@@ -318,17 +292,38 @@ def _bundles(key: str, value: object) -> tuple[str, ...]:
     return tuple(digests)
 
 
-def _paths(key: str, value: object) -> list[Path]:
+def _paths(key: str, value: object) -> tuple[Path, ...]:
     """Absolute paths, of folders or files."""
-    paths = [Path(name) for name in _texts(key, value)]
+    paths = tuple(Path(name) for name in _texts(key, value))
     if not all(path.is_absolute() for path in paths):
         raise ValueError(f"{key}={value!r:.60}: must be absolute paths")
     return paths
 
 
+def _without(key: str, value: object) -> tuple[str, ...]:
+    """Parts of ``ISOLATION``."""
+    names = _texts(key, value)
+    for name in names:
+        _one_of(*ISOLATION)(key, name)
+    return tuple(names)
+
+
 _epsilon = _bounded(0, math.inf)
 _seconds = _bounded(0, 86400)
 _positive = _bounded(0, 1e12)
+
+_GUARD: dict[str, Callable[[str, Any], Any]] = {
+    "bundles": _bundles,
+    "data": _paths,
+    "app_seconds": _seconds,
+    "answer_seconds": _seconds,
+    "cpu_seconds": _count,
+    "memory_mib": _count,
+    "disk_mib": _count,
+    "processes": _count,
+    "without": _without,
+    "unprotected": _unprotected,
+}
 
 _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "expires": _last_instant,

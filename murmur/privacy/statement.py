@@ -13,7 +13,7 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -90,7 +90,9 @@ def by_participations(
     ``phases``: what every one of them released besides. A client with 0 participations
     released ``phases`` only.
     """
-    totals = {n: _total(per_round, n, phases) for n in set(participations.values())}
+    totals = {0: ComposedEvent(phases)}
+    for count in set(participations.values()) - {0}:
+        totals[count] = ComposedEvent((RepeatedEvent(per_round, count), *phases))
     return {client: totals[n] for client, n in participations.items()}
 
 
@@ -102,14 +104,6 @@ def _grouped(exposure: Exposure) -> Exposure:
         sizes[names.setdefault(event, name)] += exposure.sizes.get(name, 1)
     clients = {name: event for event, name in names.items()}
     return replace(exposure, clients=clients, sizes=sizes)
-
-
-def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> Event:
-    if participations < 0:
-        raise ValueError(f"participations={participations}: must be at least 0")
-    if participations == 0:
-        return ComposedEvent(phases)
-    return ComposedEvent((RepeatedEvent(per_round, participations), *phases))
 
 
 @dataclass(frozen=True)
@@ -258,32 +252,17 @@ class Statement:
         adjacency: Adjacency,
         delta: float,
         exposures: Sequence[Exposure],
-        claim: str = "",
-        difference: str = "",
-        warnings: Iterable[str] = (),
-        void: Iterable[str] = (),
-        split: str = "",
+        **others: Any,
     ) -> "Statement":
         """Derive every ε from the events in ``exposures``, one guarantee each.
 
-        Raises ValueError without exposures, or for a ``delta`` not in [0, 1).
+        ``others``: fields with a default. Raises ValueError without exposures, or for a ``delta``
+        not in [0, 1).
         """
         if not exposures:
             raise ValueError("exposures=[]: needs at least one adversary")
-        unit = Unit(unit)
-        adjacency = Adjacency(adjacency)
-        return cls(
-            algorithm=algorithm,
-            unit=unit,
-            adjacency=adjacency,
-            delta=delta,
-            guarantees=tuple(Guarantee.of(e, delta, unit, adjacency) for e in exposures),
-            claim=claim,
-            difference=difference,
-            warnings=tuple(warnings),
-            void=tuple(void),
-            split=split,
-        )
+        guarantees = tuple(Guarantee.of(e, delta, unit, adjacency) for e in exposures)
+        return cls(algorithm, unit, adjacency, delta, guarantees, **others)
 
     @property
     def doubts(self) -> tuple[str, ...]:

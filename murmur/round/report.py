@@ -126,8 +126,8 @@ class PrivacyReport:
             exposures=sorted(exposures, key=lambda e: e.threat != budget.threat),
             claim=of.claim,
             difference=of.difference,
-            warnings=warnings,
-            void=void,
+            warnings=tuple(warnings),
+            void=tuple(void),
             split=of.setup.split,
         )
 

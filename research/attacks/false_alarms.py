@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from murmur.privacy.accounting import epsilon
-from murmur.privacy.audit import audit, gaussian_fit, normal_fit
-from murmur.privacy.mechanisms import (
-    BinaryRandomizedResponse,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    RandomizedResponse,
-)
+from murmur.privacy.audit import empirical_epsilon, gaussian_fit, normal_fit
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 
 DELTA = 1e-2  # where a Gaussian's ε can be measured
@@ -37,7 +35,7 @@ Estimator = Callable[[NDArray, NDArray, float, float], float]
 
 def counted(one: NDArray, other: NDArray, delta: float, confidence: float) -> float:
     """ε by an event that is counted."""
-    return audit(one, other, delta, confidence).epsilon
+    return empirical_epsilon(one, other, delta, confidence)
 
 
 @dataclass(frozen=True)

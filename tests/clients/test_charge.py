@@ -21,7 +21,7 @@ from clients.nbafl import NbAFLClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Adjacency, Unit, releases
+from murmur.privacy.events import Adjacency, ComposedEvent, Unit, releases
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
@@ -159,7 +159,12 @@ def test_nbafls_proven_charge_bounds_any_training_and_the_assumed_ones_are_refus
     )  # fmt: skip
     with pytest.raises(Refusal, match=f"assumption={release.assumptions[0].name}"):
         owner.check(
-            algorithm="nbafl", event=release, spent=(), delta=1e-5, seeded_noise=False, now=NOW
+            algorithm="nbafl",
+            event=release,
+            spent=ComposedEvent(()),
+            delta=1e-5,
+            seeded_noise=False,
+            now=NOW,
         )
 
 

@@ -14,7 +14,7 @@ from murmur.papers.nbafl.noise import BOUNDED_CHANGE
 from murmur.privacy.accounting import Unit, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
-from murmur.privacy.mechanisms import clip_l2
+from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState
 from tests.made import made

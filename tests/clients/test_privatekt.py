@@ -13,7 +13,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.papers.privatekt import Labeller
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding, NonPrivateEvent
-from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState
 

@@ -17,7 +17,7 @@ from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.audit import audit
+from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent, releases
 from murmur.privacy.noise import NoiseGenerator
@@ -72,8 +72,8 @@ def test_a_sum_of_trainings_shows_a_first_step_with_one_client_s_noise(tmp_path)
     rng = np.random.default_rng(0)
     seen += spread * rng.normal(size=seen.shape)  # of others whose data give them no choice
     one, another = seen.T
-    found = audit(one, another, DELTA), audit(-one, -another, DELTA)
-    shown = max(each.epsilon for each in found)
+    found = empirical_epsilon(one, another, DELTA)
+    shown = max(found, empirical_epsilon(-one, -another, DELTA))
     [release] = releases(it.event(task))
     charged = epsilon(SummedEvent(release, CLIENTS), DELTA, Threat.SECURE_AGGREGATION).epsilon
     each = DiscreteGaussianEvent(mechanism.sigma, mechanism.sensitivity)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from murmur.privacy.audit import success
-from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike

@@ -110,7 +110,7 @@ def test_the_quantile_is_paid_for_out_of_the_updates_share():
 
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_no_less_noise_is_drawn_than_charged(adaptive, monkeypatch):
-    from murmur.privacy.mechanisms import DiscreteGaussian
+    from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 
     drawn = []
     monkeypatch.setattr(

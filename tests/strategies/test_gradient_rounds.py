@@ -16,7 +16,7 @@ from murmur.learning.data.examples import LocalData
 from murmur.learning.linear_model import Head, directions, unit
 from murmur.papers.gradient_rounds import gradient
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.mechanisms import clip_l2
+from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.round.phase import Outcome
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid

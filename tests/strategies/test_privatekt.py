@@ -16,7 +16,7 @@ from murmur.learning.public_labels import cohort_for_plurality, draw, entropy, m
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.privatekt import LabelQuery, SharedLabels
 from murmur.privacy.budget import Budget
-from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.setup import ServerSetup
 from strategies.privatekt import PrivateKT

@@ -11,9 +11,11 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import DiscreteGaussianEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection.central import NoisedRows
 from strategies.robust import krum
 from tests.fl_app.running import run_inline
 
@@ -120,6 +122,14 @@ def test_every_row_is_noised_by_itself_and_the_silent_count_as_zero():
     sigma = protection.noise_multiplier * 2 * CLIP_STEPS
     assert noised.std(axis=1) == pytest.approx(np.full(8, sigma), rel=0.1)
     assert np.abs(np.corrcoef(noised) - np.eye(8)).max() < 0.1
+
+
+def test_the_bit_of_an_adaptive_norm_is_paid_for_beside_a_noised_sum():
+    clipping = {"norm": 1.0, "adaptive": True, "bit_noise": 8.0}
+    budget = Budget(4.0, 1e-5, rounds=10, threat="central")
+    rows = NoisedRows(budget, Cohorts(8, 8), clipping=clipping)
+    assert rows.update_multiplier > 1.1 * rows.noise_multiplier
+    assert epsilon(rows.planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
 
 
 def test_no_adversary_is_stated_who_sees_sums_only():

@@ -26,7 +26,7 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.budget import Budget
-from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, stochastic_bits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
 from murmur.settings import Count, settings
@@ -120,19 +120,14 @@ class WeightBits:
             0 and 1, (uploaded,).
         """
         if self.upload == "stochastic":
-            # Without noise the last bit is the stochastic rounding itself, which is γ = ½.
-            if self.gamma is not None:
-                return StochasticBits(self.gamma).privatize(weights, noise)
-            above = np.rint((np.asarray(weights, np.float64) + 1) * 2.0**31)
-            return (noise.uint32(above.size) < above).astype(np.uint8)
-        bits = (weights >= 0).astype(np.uint8)
+            bits = stochastic_bits(weights, noise)
+        else:
+            bits = (weights >= 0).astype(np.uint8)
         if self.hamming is not None:
             bits = hamming_clip(bits, (reference >= 0).astype(np.uint8), weights, self.hamming)
         if self.gamma is None:
             return bits
-        packed = np.packbits(bits)
-        mechanism = BinaryRandomizedResponse(self.gamma)
-        return np.unpackbits(mechanism.privatize_packed(packed, noise, bits.size), count=bits.size)
+        return BinaryRandomizedResponse(self.gamma).privatize(bits, noise)
 
 
 def hamming_clip(

@@ -29,9 +29,10 @@ from murmur.papers.dpsgd import Lots, train_privately
 from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import label_epsilon, least_noise
 from murmur.privacy.events import Adjacency, Event, Unit
-from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Count, Positive, settings

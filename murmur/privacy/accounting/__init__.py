@@ -20,7 +20,7 @@ from murmur.privacy.accounting.flatten import Threat, UnsupportedEventError, Vie
 from murmur.privacy.events import Adjacency, Unit
 
 if TYPE_CHECKING:
-    from murmur.privacy.accounting.compose import Spend, delta, epsilon, parallel
+    from murmur.privacy.accounting.compose import Spend, epsilon
 
 __all__ = [
     "Adjacency",
@@ -29,9 +29,7 @@ __all__ = [
     "Unit",
     "UnsupportedEventError",
     "View",
-    "delta",
     "epsilon",
-    "parallel",
 ]
 
 

@@ -1,9 +1,9 @@
 """From events to ε at δ: every proven bound that applies, and the smallest of them.
 
-``epsilon`` and ``delta`` are what the rest of Murmur calls: ledgers' policies, statements, budgets
-and calibrations. Both read an event as one adversary sees it (``flatten``), bound the elementary
-releases together in several ways, each proven by itself, and give the least. Where nothing is
-proven ε is infinite and δ is 1: the safe side.
+``epsilon`` is what the rest of Murmur calls: ledgers' policies, statements, budgets and
+calibrations. It reads an event as one adversary sees it (``flatten``), bounds the elementary
+releases together in several ways, each proven by itself, and gives the least. Where nothing is
+proven ε is infinite: the safe side.
 """
 
 import math
@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from murmur.privacy import events
-from murmur.privacy.accounting import privacy_loss, rdp
+from murmur.privacy.accounting import pld, privacy_loss, rdp
 from murmur.privacy.accounting.flatten import Threat, View, failure, flatten, pure_epsilon
-from murmur.privacy.accounting.pld import Losses
 from murmur.privacy.events import Adjacency, Event, Unit
 
 _METHODS = {
@@ -30,12 +29,10 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class Spend:
-    """What events cost: ``epsilon`` at ``delta`` against ``threat``.
+    """What events cost, at one δ against one adversary.
 
     Attributes:
         epsilon: the smallest of ``bounds``. Infinite for a release without protection.
-        delta: the δ that was asked for, failures of sums included.
-        threat: the adversary.
         method: in words, where ``epsilon`` comes from.
         bounds: ε by method (basic, rdp, zcdp, exact, pld, shuffle), each of which is proven; those
             that are infinite are left out, and "none" stands alone where all are. Where some sum
@@ -44,8 +41,6 @@ class Spend:
     """
 
     epsilon: float
-    delta: float
-    threat: Threat
     method: str
     bounds: dict[str, float]
 
@@ -82,54 +77,6 @@ def epsilon(
     return replace(spend, bounds=dict(spend.bounds))
 
 
-def delta(
-    event: Event,
-    epsilon: float,
-    threat: Threat = Threat.LOCAL,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> float:
-    """The smallest proven δ at which ``event`` costs at most ``epsilon``; in [0, 1].
-
-    Each release is read for the unit and neighbours that it states, and assumptions are not
-    granted.
-
-    Args:
-        event: a tree of what was released.
-        epsilon: at least 0.
-        threat: the adversary.
-        adjacency: of events that state none.
-
-    Raises:
-        ValueError: ``epsilon`` is below 0.
-        UnsupportedEventError: this version cannot account for the event.
-    """
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon={epsilon}: must be at least 0")
-    view = View(Threat(threat), Adjacency(adjacency))
-    leaves = flatten(event, view)
-    if _is_bare(leaves):
-        return 1.0
-    failed = failure(event, view)
-    if _basic(leaves, 0.0) <= epsilon:
-        return failed
-    proven = rdp.delta(leaves, epsilon)
-    losses = Losses.of(leaves, epsilon)
-    if losses is not None:
-        proven = min(proven, losses.delta(epsilon))
-    return min(1.0, proven + failed)
-
-
-def parallel(spends: Iterable[Spend]) -> Spend:
-    """What releases on disjoint data cost together: the largest, since a unit is in one only.
-
-    Raises ValueError if there are none, or if their δ or threats differ.
-    """
-    spends = list(spends)
-    if len({(spend.delta, spend.threat) for spend in spends}) != 1:
-        raise ValueError(f"spends={len(spends)}: need one at least, all of one δ and threat")
-    return max(spends, key=lambda spend: spend.epsilon)
-
-
 @lru_cache(maxsize=4096)
 def _epsilon(event: Event, delta: float, view: View) -> Spend:
     """``epsilon`` for a view, with what sums that hide nothing cost.
@@ -145,23 +92,18 @@ def _epsilon(event: Event, delta: float, view: View) -> Spend:
     spends = [_spend(event, delta, bare)]
     if failed < delta:
         spends.append(_spend(event, delta - failed, view))
-    least = min(spends, key=lambda spend: spend.epsilon)
-    return replace(least, delta=delta, threat=view.threat)
+    return min(spends, key=lambda spend: spend.epsilon)
 
 
 def _spend(event: Event, delta: float, view: View) -> Spend:
     """The least of all bounds, sums being taken to hide what they say."""
     leaves = flatten(event, view)
     bounds = {"none": math.inf}
-    if not _is_bare(leaves):
+    # Where anything leaves without protection, nothing else needs to be counted.
+    if not any(isinstance(leaf, events.NonPrivateEvent) for leaf in leaves):
         bounds = _bounds(leaves, delta)
     best = min(bounds, key=lambda name: bounds[name])
-    return Spend(bounds[best], delta, view.threat, _METHODS[best], bounds)
-
-
-def _is_bare(leaves: Mapping[Event, int]) -> bool:
-    """Whether anything leaves without protection, so that nothing else needs to be counted."""
-    return any(isinstance(leaf, events.NonPrivateEvent) for leaf in leaves)
+    return Spend(bounds[best], _METHODS[best], bounds)
 
 
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
@@ -170,14 +112,15 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
     if delta > 0:
         bounds["rdp"] = rdp.epsilon(leaves, delta)
         bounds["zcdp"] = rdp.epsilon_of_rho(rdp.rho(leaves), delta)
-    losses = Losses.of(leaves, bounds.get("rdp", math.inf))
-    if losses is not None:
+    by_losses = pld.epsilon(leaves, delta, bounds.get("rdp", math.inf))
+    if by_losses is not None:
+        bound, is_exact = by_losses
         name = "pld"
-        if losses.is_exact:
+        if is_exact:
             name = "exact"
             if any(isinstance(leaf, events.ShuffledEvent) for leaf in leaves):
                 name = "shuffle"
-        bounds[name] = losses.epsilon(delta)
+        bounds[name] = bound
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
 
 

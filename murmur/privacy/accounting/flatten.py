@@ -63,10 +63,6 @@ class View:
     unit: Unit | None = None
     assumptions: frozenset[str] | None = frozenset()
 
-    def grants(self, names: set[str]) -> bool:
-        """Whether all the assumptions ``names`` are granted; a release without any needs none."""
-        return self.assumptions is None or names <= self.assumptions
-
 
 class UnsupportedEventError(ValueError):
     """An event that this version cannot account for: neither a finite nor an infinite ε.
@@ -175,9 +171,10 @@ def _leaves_of_release(
     """
     stated = replace(view, adjacency=release.adjacency, unit=None)
     seen = list(_leaves(release.event, stated))  # before all else: it may be unsupported
+    names = {assumption.name for assumption in release.assumptions}
     if view.unit is not None and not release.unit.covers(view.unit):
         yield events.NonPrivateEvent(), 1
-    elif view.grants({assumption.name for assumption in release.assumptions}):
+    elif view.assumptions is None or names <= view.assumptions:
         for leaf, count in seen:
             if summed is not None:
                 leaf = _hidden(leaf, release.hiding, summed)

@@ -41,7 +41,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.privacy import events
-from murmur.privacy.events import Event
 from murmur.privacy.search import decreasing_root
 
 Floats = NDArray[np.float64]
@@ -105,24 +104,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
 
 
-def epsilon(noise_multiplier: float, delta: float, count: int = 1) -> float:
-    """Exact ε of ``count`` releases at ``delta`` in (0, 1).
-
-    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
-    """
-    return epsilon_of_mu(math.sqrt(count) / noise_multiplier, delta)
-
-
-def delta(noise_multiplier: float, epsilon: float, count: int = 1) -> float:
-    """Exact δ of ``count`` releases at ``epsilon``, at most 1.
-
-    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
-    """
-    mu = math.sqrt(count) / noise_multiplier
-    return math.exp(min(0.0, float(log_delta(epsilon, mu))))
-
-
-def costs_at_most(leaves: Mapping[Event, int], epsilon: float, delta: float) -> bool:
+def costs_at_most(leaves: Mapping[events.Event, int], epsilon: float, delta: float) -> bool:
     """Whether ``leaves`` are Gaussian noise that surely costs at most ``epsilon`` at ``delta``.
 
     ``log_delta``'s formula by the standard library alone, for a device that has no other releases
@@ -130,7 +112,7 @@ def costs_at_most(leaves: Mapping[Event, int], epsilon: float, delta: float) -> 
     more, or so close to the limit that rounding could decide.
     """
     squared = 0.0
-    others: dict[Event, int] = {}
+    others: dict[events.Event, int] = {}
     for leaf, count in leaves.items():
         if isinstance(leaf, events.GaussianEvent):
             squared += count / leaf.noise_multiplier**2
@@ -155,8 +137,8 @@ def classical_constant(delta: float) -> float:
 
 
 def as_continuous_gaussians(
-    gaussian_mu: float, rest: Mapping[Event, int]
-) -> tuple[float, float, dict[Event, int]]:
+    gaussian_mu: float, rest: Mapping[events.Event, int]
+) -> tuple[float, float, dict[events.Event, int]]:
     """Fine discrete noise taken for continuous noise, at the price of η.
 
     Whoever uses the result computes δ(ε) as e^η δ(ε − 2η), see the head of this file.
@@ -172,7 +154,7 @@ def as_continuous_gaussians(
     """
     squared = gaussian_mu**2
     slack = 0.0
-    left = Counter[Event]()
+    left = Counter[events.Event]()
     for leaf, count in rest.items():
         noise = leaf.event if isinstance(leaf, events.PoissonSampledEvent) else leaf
         if not (isinstance(noise, events.DiscreteGaussianEvent) and noise.sigma >= FINEST):
@@ -208,7 +190,7 @@ def gain(honest_clients: int, weight: int, least_weight: int) -> float:
     return math.sqrt(1 + (honest_clients - 1) * (least_weight / weight) ** 2)
 
 
-def in_sum(leaf: events.DiscreteGaussianEvent, event: events.SummedEvent) -> Event:
+def in_sum(leaf: events.DiscreteGaussianEvent, event: events.SummedEvent) -> events.Event:
     """``leaf``'s release as part of the sum that ``event`` tells of.
 
     Fine noise becomes the discrete Gaussian of the summed variance. Noise of weight w lies on a

@@ -18,7 +18,7 @@ long for 10,000 steps.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -44,48 +44,33 @@ _REACH = 12.0
 _BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Everything released, as privacy losses that ``privacy_loss`` composes.
+def epsilon(leaves: Mapping[Event, int], delta: float, scale: float) -> tuple[float, bool] | None:
+    """The smallest ε with δ(ε) ≤ ``delta``, rounded up, and whether no loss was rounded for it.
 
-    Attributes:
-        directions: the losses on lattices, once for each order of two neighbours that must be
-            covered.
-        gaussian_mu: sensitivity / σ of all Gaussians together.
-        slack: η of fine noise that counts as continuous (``gaussian``).
-        beyond: mass in no lattice, which counts as if it told everything.
-        is_exact: whether no loss was rounded to a lattice of this module's choice.
+    None where some loss is not known; inf where nothing is proven.
+
+    Args:
+        leaves: elementary releases with their counts, as ``flatten`` gives them.
+        delta: in [0, 1).
+        scale: about how large ε will be, by another bound; sets the lattice of this module's
+            choice, to which sampled and discrete noise is rounded. From 1e5 on it gets none.
     """
-
-    directions: list[list[LatticeLoss]]
-    gaussian_mu: float
-    slack: float
-    beyond: float
-    is_exact: bool
-
-    @classmethod
-    def of(cls, leaves: Mapping[Event, int], scale: float) -> "Losses | None":
-        """Of elementary releases with their counts; None where some loss is not known.
-
-        Args:
-            leaves: as ``flatten`` gives them.
-            scale: about how large ε will be, by another bound; sets the lattice. From 1e5 on
-                sampled and discrete noise gets none.
-        """
-        parts: list[LatticeLoss] = []
-        mu = 0.0
-        others: dict[Event, int] = {}
-        for leaf, count in leaves.items():
-            part = lattice_loss(leaf)
-            if part is not None:
-                parts.append(replace(part, count=part.count * count))
-            elif isinstance(leaf, GaussianEvent):
-                mu = math.hypot(mu, math.sqrt(count) / leaf.noise_multiplier)
-            else:
-                others[leaf] = count
-        mu, slack, rest = gaussian.as_continuous_gaussians(mu, others)
-        if not rest:
-            return cls([parts], mu, slack, 0.0, True)
+    parts: list[LatticeLoss] = []
+    mu = 0.0
+    others: dict[Event, int] = {}
+    for leaf, count in leaves.items():
+        part = lattice_loss(leaf)
+        if part is not None:
+            parts.append(replace(part, count=part.count * count))
+        elif isinstance(leaf, GaussianEvent):
+            mu = math.hypot(mu, math.sqrt(count) / leaf.noise_multiplier)
+        else:
+            others[leaf] = count
+    mu, slack, rest = gaussian.as_continuous_gaussians(mu, others)
+    # The losses, once for each order of two neighbours that must be covered.
+    directions = [parts]
+    beyond = 0.0  # mass in no lattice, which counts as if it told everything
+    if rest:
         multipliers = [_noise_multiplier(leaf) for leaf in rest]
         if scale >= _WORTH_MORE or not all(_LEAST_NOISE <= m <= _MOST_NOISE for m in multipliers):
             return None
@@ -99,26 +84,14 @@ class Losses:
             + beside
             for direction in (0, 1)
         ]
-        return cls(directions, mu, slack, _BEYOND * sum(rest.values()), False)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest ε with δ(ε) ≤ ``delta``, rounded up; inf where nothing is proven."""
-        left = delta * math.exp(-self.slack) - self.beyond
-        if self.beyond and left <= 0:
-            return math.inf
-        found = [privacy_loss.epsilon(parts, left, self.gaussian_mu) for parts in self.directions]
-        least = max(found) + 2 * self.slack
-        if self.slack and least > gaussian.LARGEST_EPSILON:
-            return math.inf
-        return least
-
-    def delta(self, epsilon: float) -> float:
-        """δ(``epsilon``), rounded up; 1 where nothing is proven."""
-        if self.slack and epsilon > gaussian.LARGEST_EPSILON:
-            return 1.0
-        less = max(0.0, epsilon - 2 * self.slack)
-        found = [privacy_loss.delta(parts, less, self.gaussian_mu) for parts in self.directions]
-        return min(1.0, max(found) + self.beyond) * math.exp(self.slack)
+        beyond = _BEYOND * sum(rest.values())
+    left = delta * math.exp(-slack) - beyond
+    if beyond and left <= 0:
+        return math.inf, False
+    least = max(privacy_loss.epsilon(each, left, mu) for each in directions) + 2 * slack
+    if slack and least > gaussian.LARGEST_EPSILON:
+        return math.inf, False
+    return least, not rest
 
 
 def _noise_multiplier(leaf: Event) -> float:

@@ -163,27 +163,6 @@ def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0
     return decreasing_root(lambda e: composed.log_delta(e) + tail, low, upper)
 
 
-def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0) -> float:
-    """δ(ε) of all ``parts`` and one Gaussian together, rounded up; in [0, 1].
-
-    ``parts``, ``gaussian_mu``: as in ``epsilon``. 1 where losses are too large or too small for
-    floats.
-    """
-    if _is_extreme(parts, gaussian_mu):
-        return 1.0
-    parts = common_lattice(parts)
-
-    def chernoff(theta: float) -> float:
-        return _log_mgf(parts, gaussian_mu, theta) - theta * epsilon
-
-    theta = _best_tilt(chernoff, parts)
-    upper = min(0.0, chernoff(theta))
-    composed = _Tilted.of(parts, gaussian_mu, theta)
-    if composed is not None:
-        upper = min(upper, composed.log_delta(epsilon))
-    return math.exp(upper)
-
-
 def common_lattice(parts: Sequence[LatticeLoss]) -> list[LatticeLoss]:
     """``parts`` on one lattice: an exact one where their steps are commensurate.
 

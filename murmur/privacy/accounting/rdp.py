@@ -24,7 +24,6 @@ from murmur.privacy import events
 from murmur.privacy.accounting import bits
 from murmur.privacy.accounting.elementary_losses import lattice_loss
 from murmur.privacy.accounting.flatten import pure_epsilon
-from murmur.privacy.events import Event
 from murmur.privacy.search import decreasing_root, minimum, require_budget
 
 _PER_E_FOLD = 200
@@ -56,29 +55,41 @@ def to_epsilon_mironov(divergence: float, order: float, delta: float) -> float:
 
 
 def epsilon(
-    leaves: Mapping[Event, int],
+    leaves: Mapping[events.Event, int],
     delta: float,
     conversion: Conversion = to_epsilon,
 ) -> float:
     """ε of elementary releases with their counts (``flatten``), best order; inf if unknown.
 
+    The order is searched on the lattice, by refinement, and among whole numbers, where some
+    divergence is known at those only.
+
     ``delta``: above 0 and below 1. ``conversion``: from D_α to ε.
     """
-    return max(0.0, _best(leaves, lambda d, order: conversion(d, order, delta)))
 
+    def value(order: float) -> float:
+        total = sum(count * divergence(leaf, order) for leaf, count in leaves.items())
+        if not math.isfinite(total):
+            return math.inf
+        return conversion(total, order, delta)
 
-def delta(leaves: Mapping[Event, int], epsilon: float) -> float:
-    """δ(``epsilon``) of elementary releases with their counts; 1 if unknown."""
-
-    def log_delta(divergence: float, order: float) -> float:  # the inverse of ``to_epsilon``
-        excess = order - 1
-        return excess * (divergence - epsilon - math.log1p(1 / excess)) - math.log(order)
-
-    return math.exp(min(0.0, _best(leaves, log_delta)))
+    low = _LOWEST
+    high = _HIGHEST
+    stride = _FIRST_STRIDE
+    while stride:
+        orders = {i: 1 + math.exp(i / _PER_E_FOLD) for i in range(low, high + 1, stride)}
+        best = min(orders, key=lambda i: value(orders[i]))
+        low = max(_LOWEST, best - stride)
+        high = min(_HIGHEST, best + stride)
+        stride //= 5
+    least = value(orders[best])
+    if any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves):
+        least = min(least, *(value(float(order)) for order in _INTEGER_ORDERS))
+    return max(0.0, least)
 
 
 @lru_cache(maxsize=200_000)
-def divergence(leaf: Event, order: float) -> float:
+def divergence(leaf: events.Event, order: float) -> float:
     """D_α of one elementary release at one order α > 1; inf where none is known.
 
     The worse of both orders of two neighbours. Divergences of independent releases add up.
@@ -126,7 +137,7 @@ def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> fl
     return float(logsumexp(log_chance + (i * i - i) / 2 * inverse)) / (whole - 1)
 
 
-def rho(leaves: Mapping[Event, int]) -> float:
+def rho(leaves: Mapping[events.Event, int]) -> float:
     """ρ of elementary releases with their counts, for concentrated DP; inf if one has none."""
     return sum(count * _rho_of(leaf) for leaf, count in leaves.items())
 
@@ -171,7 +182,7 @@ def largest_rho(epsilon: float, delta_allowed: float) -> float:
     return math.exp(-decreasing_root(excess, low, start, 1e-13))
 
 
-def _rho_of(leaf: Event) -> float:
+def _rho_of(leaf: events.Event) -> float:
     mu = _gaussian_mu(leaf)
     if mu is not None:
         return mu * mu / 2
@@ -186,37 +197,10 @@ def _rho_of(leaf: Event) -> float:
     return pure * pure / 2
 
 
-def _gaussian_mu(leaf: Event) -> float | None:
+def _gaussian_mu(leaf: events.Event) -> float | None:
     """L2 sensitivity / σ of Gaussian noise; the discrete Gaussian's curve is below its."""
     if isinstance(leaf, events.GaussianEvent):
         return 1 / leaf.noise_multiplier
     if isinstance(leaf, events.DiscreteGaussianEvent):
         return leaf.sensitivity / leaf.sigma
     return None
-
-
-def _best(leaves: Mapping[Event, int], target: Callable[[float, float], float]) -> float:
-    """The smallest ``target(D_α, α)`` over the lattice of orders, by refinement.
-
-    And over integer orders, where some divergence is known at those only.
-    """
-
-    def value(order: float) -> float:
-        total = sum(count * divergence(leaf, order) for leaf, count in leaves.items())
-        if not math.isfinite(total):
-            return math.inf
-        return target(total, order)
-
-    low = _LOWEST
-    high = _HIGHEST
-    stride = _FIRST_STRIDE
-    while stride:
-        orders = {i: 1 + math.exp(i / _PER_E_FOLD) for i in range(low, high + 1, stride)}
-        best = min(orders, key=lambda i: value(orders[i]))
-        low = max(_LOWEST, best - stride)
-        high = min(_HIGHEST, best + stride)
-        stride //= 5
-    least = value(orders[best])
-    if any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves):
-        least = min(least, *(value(float(order)) for order in _INTEGER_ORDERS))
-    return least

@@ -10,11 +10,9 @@ import sqlite3
 from pathlib import Path
 
 from murmur.privacy.ledger.chain import Header, History, Signer
-from murmur.privacy.ledger.entry import LedgerError
+from murmur.privacy.ledger.entry import Entry, LedgerError
 
-COLUMNS = (
-    "position, time, kind, client, run, round, purpose, request, body, previous, seal, signature"
-)
+COLUMNS = ", ".join(Entry._fields)
 SNAPSHOT_EVERY = 10_000  # entries
 
 _SCHEMA = {

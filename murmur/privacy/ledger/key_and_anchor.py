@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_durably, sync_folder
+from murmur.common import replace_file
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 
@@ -43,7 +43,6 @@ class KeyAndAnchor:
         self.key = ledger.with_name(ledger.name + ".key")
         self.head = ledger.with_name(ledger.name + ".head")
         self._lock = ledger.with_name(ledger.name + ".lock")
-        self._lock_fd: int | None = None
         self._verified: dict[bytes, Anchor] = {}
 
     @contextmanager
@@ -53,39 +52,31 @@ class KeyAndAnchor:
         SQLite's own lock ends at COMMIT; this one also covers the anchor, so that anchors are
         written in the order of the commits. LedgerError after ``patience`` seconds of waiting.
         """
-        if self._lock_fd is None:
-            self._lock_fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LedgerError(
-                        f"another process has been writing for {patience:g} s ({self._lock})"
-                    ) from None
-                time.sleep(_POLL_SECONDS)
         try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise LedgerError(
+                            f"another process has been writing for {patience:g} s ({self._lock})"
+                        ) from None
+                    time.sleep(_POLL_SECONDS)
             yield
         finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Let go of the lock file."""
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def keep_key(self, signer: Signer, anchor: Anchor) -> None:
         """Write a new ledger's first anchor and its key.
 
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
-        replace_durably(self.head, 2 * _slot(anchor, signer))
-        sync_folder(self.head.parent)
-        replace_durably(self.key, signer.to_pem())
-        sync_folder(self.key.parent)
+        replace_file(self.head, 2 * _slot(anchor, signer))
+        replace_file(self.key, signer.to_pem())
 
     def was_used(self) -> bool:
         """Whether the anchor is one of a ledger with entries; its signature is not checked.

@@ -393,21 +393,15 @@ class _Batch:
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
         """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
         spent = self._of(charge.client_id)
-        if not self._blocks:
-            return self._decided(charge, spent, already, outcome)
         about = (charge.run, charge.round, charge.purpose, charge.request)
         alike = (about, charge.event, spent, already)
-        if alike not in self._decisions:
-            self._decisions[alike] = self._decided(charge, spent, already, outcome)
-        return self._decisions[alike]
-
-    def _decided(
-        self, charge: Charge, spent: Tally, already: str | None, outcome: Outcome
-    ) -> Outcome:
+        if self._blocks and alike in self._decisions:
+            return self._decisions[alike]
         try:
             _ask(self._admit, charge, spent, already)
         except Refusal as refusal:
-            return _refused(str(refusal), refusal.code)
+            outcome = _refused(str(refusal), refusal.code)
+        self._decisions[alike] = outcome
         return outcome
 
 

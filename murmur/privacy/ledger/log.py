@@ -104,7 +104,10 @@ class Log:
                 yield transaction
                 entries = transaction.entries(self.signer)
                 if entries:
-                    self._insert(entries)
+                    database.keep_snapshot(self._connection, self.history, self.signer)
+                    marks = ", ".join("?" * len(Entry._fields))
+                    insert = f"INSERT INTO entries ({database.COLUMNS}) VALUES ({marks})"
+                    self._connection.executemany(insert, entries)
                 self.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
@@ -171,7 +174,6 @@ class Log:
             if self._database is not None and self._process == this_process():
                 self._database.close()
             self._database = None
-            self._key_and_anchor.close()
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -275,14 +277,6 @@ class Log:
                     "or replaced by an old copy"
                 )
         known.take_in(rows, self.signer)
-
-    def _insert(self, pending: list[Entry]) -> None:
-        """Append to the database, after a snapshot of what was there before if one is due."""
-        database.keep_snapshot(self._connection, self.history, self.signer)
-        marks = ", ".join("?" * len(Entry._fields))
-        self._connection.executemany(
-            f"INSERT INTO entries ({database.COLUMNS}) VALUES ({marks})", pending
-        )
 
     def _check_anchor(self) -> Anchor:
         """The newest anchor; LedgerError where it does not fit the entries."""

@@ -22,7 +22,7 @@ LEAST_NORM = float(np.finfo(np.float64).tiny)
 """The least clipping norm. Below it norms are whole numbers of the least float, so that √2 is 1."""
 
 
-def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
     """``x`` scaled down, where it is longer, to L2 norm ``bound`` (x / max(1, ‖x‖/C)).
 
     The norm is that of the whole array, whatever its shape. Rounding cannot carry the result
@@ -31,22 +31,18 @@ def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> N
     Args:
         x: finite floats of any shape.
         bound: the largest norm allowed, C, finite and at least ``LEAST_NORM``.
-        out: where the result goes, of the same shape and dtype; it may be ``x`` itself. A new array
-            by default.
 
     Returns:
-        ``out``.
+        A new array, of the same shape and dtype.
 
     Raises:
         ValueError: ``bound`` is out of range, or ``x`` holds NaN, infinities or no floats.
     """
     x = np.asarray(x)
     scale = _clipping(x, bound)
-    if out is None:
-        out = np.empty(x.shape, x.dtype)
-    if out is not x or scale is not None:
-        for clipped, part in zip(_blocks(out), _scaled(x, scale), strict=True):
-            clipped[...] = part
+    out = np.empty(x.shape, x.dtype)
+    for clipped, part in zip(_blocks(out), _scaled(x, scale), strict=True):
+        clipped[...] = part
     return out
 
 
@@ -153,12 +149,8 @@ CLIP_STEPS = 1 << 20
 _SAFE = 1 - 2.0**-30
 
 
-def truncate(
-    x: NDArray[Any], clip: float, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+def truncate(x: NDArray[Any], clip: float) -> NDArray[np.int64]:
     """``x`` of norm at most ``clip`` in steps of clip/2²⁰, towards zero; same shape.
-
-    ``out``: where they go, a new array by default; it may be the memory of ``x``.
 
     Raises:
         ValueError: ``clip`` is out of range, or ``x`` is longer than ``clip`` or not finite.
@@ -168,7 +160,7 @@ def truncate(
     length = _norm_of(_blocks(x), clip)
     if not length <= 1 + 2.0**-40:
         raise ValueError(f"x of norm {length * clip:g}: must be clipped to clip={clip:g} first")
-    return _steps(x, None, clip, out)
+    return _steps(x, None, clip, None)
 
 
 def clip_to_steps(
@@ -176,7 +168,8 @@ def clip_to_steps(
 ) -> tuple[NDArray[np.int64], bool]:
     """``truncate`` of ``clip_l2``, and whether ``x`` was no longer than ``clip`` before.
 
-    Raises ValueError as ``clip_l2`` does. ``out``: as in ``truncate``.
+    Raises ValueError as ``clip_l2`` does. ``out``: where they go, a new array by default; it may be
+    the memory of ``x``.
     """
     x = np.asarray(x)
     scale = _clipping(x, clip)

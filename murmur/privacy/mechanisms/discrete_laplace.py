@@ -5,7 +5,7 @@ P(X = x) = (1−r)/(1+r) · r^|x| with r = e^(−step/scale): Ghosh, Roughgarden
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from murmur.common import require_positive
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.mechanisms import exact_sampling as sampling
-from murmur.privacy.mechanisms.grid import Grid, GridMechanism, in_steps, quantized_l1_sensitivity
+from murmur.privacy.mechanisms.grid import GridMechanism, in_steps, quantized_l1_sensitivity
 from murmur.privacy.noise import NoiseGenerator
 
 
@@ -49,9 +49,8 @@ class DiscreteLaplace(GridMechanism):
         Raises:
             ValueError: an argument is out of range, or the grid does not suit the scale.
         """
-        Grid(grid, dimension)
-        steps = quantized_l1_sensitivity(sensitivity, grid, dimension or 0)
-        return cls(laplace_scale(epsilon, steps * grid), sensitivity, grid, dimension)
+        noise = cls(grid, sensitivity, grid, dimension)  # of one step, which any grid has
+        return replace(noise, scale=laplace_scale(epsilon, noise.sensitivity_steps * grid))
 
     @property
     def sensitivity_steps(self) -> int:

@@ -90,11 +90,13 @@ class DistributedGaussian:
         from murmur.privacy.accounting import Threat
         from murmur.privacy.accounting import epsilon as epsilon_of
         from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, least_noise
+        from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
 
         require_positive("sensitivity", sensitivity)
         sigma = discrete_noise_multiplier(epsilon, delta, releases) * sensitivity
         if grid is None:
-            grid = min(coarsest, fine_grid(sigma, honest_clients))
+            largest = sigma / max(FINEST, FINE_SHARE * math.sqrt(honest_clients))
+            grid = min(coarsest, 2.0 ** math.floor(math.log2(largest)))  # a power of two
 
         def mechanism(sigma: float) -> DistributedGaussian:
             return cls(sigma, sensitivity, honest_clients, grid, coordinates)
@@ -125,18 +127,15 @@ class DistributedGaussian:
         """The deviation of the noise of ``clients`` together, in the units of a contribution."""
         return self.share * self.grid * math.sqrt(clients)
 
-    def client_event(self) -> events.Event:
-        """One client's message, to whoever reads it."""
-        if self.coordinates is None:
-            return events.DiscreteGaussianEvent(self.share, self.sensitivity / self.grid)
-        change = float(round(self._change(self.coordinates)))
-        return events.RepeatedEvent(
-            events.DiscreteGaussianEvent(self.share, change, scalar=True), self.coordinates
-        )
-
     def release(self, unit: events.Unit = events.Unit.CLIENT) -> events.Release:
         """One client's message; ``unit``: whose exchange ``sensitivity`` is about."""
-        noised = self.client_event()
+        noised: events.Event
+        if self.coordinates is None:
+            noised = events.DiscreteGaussianEvent(self.share, self.sensitivity / self.grid)
+        else:
+            change = float(round(self._change(self.coordinates)))
+            one = events.DiscreteGaussianEvent(self.share, change, scalar=True)
+            noised = events.RepeatedEvent(one, self.coordinates)
         return events.Release(
             noised, unit, events.Adjacency.REPLACE_ONE, hiding=events.Hiding.NOISE
         )
@@ -182,11 +181,3 @@ class NoNoise:
 
 
 SharedNoise = DistributedGaussian | NoNoise
-
-
-def fine_grid(sigma: float, honest_clients: int) -> float:
-    """The coarsest grid, a power of two, on which noise of ``sigma`` counts as the Gaussian."""
-    from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
-
-    coarsest = sigma / max(FINEST, FINE_SHARE * math.sqrt(honest_clients))
-    return 2.0 ** math.floor(math.log2(coarsest))

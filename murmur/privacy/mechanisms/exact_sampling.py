@@ -58,17 +58,6 @@ def _scaled(probability: Decimal, bits: int, rounding: str) -> int:
     return int(CONTEXT.multiply(probability, Decimal(1 << bits)).to_integral_value(rounding))
 
 
-def log_ratio(numerator: int, denominator: int) -> float:
-    """ln(numerator / denominator) of positive integers, to double precision."""
-    if numerator == denominator:
-        return 0.0
-    # log1p keeps the digits of a ratio near one, which a difference of logarithms loses.
-    excess = Fraction(numerator - denominator, denominator)
-    if abs(excess) < 1:
-        return math.log1p(excess)
-    return math.log(numerator) - math.log(denominator)
-
-
 def uniform_below(bound: int, n: int, rng: NoiseGenerator) -> NDArray[np.uint64]:
     """``n`` integers uniform in [0, bound), exactly, by rejection; 1 ≤ bound < 2⁶⁴."""
     if bound == 1:

@@ -8,7 +8,6 @@ less than one grid step more per coordinate: the functions here say by how much 
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -46,7 +45,13 @@ def quantize_nearest(x: ArrayLike, grid: float) -> NDArray[np.int64]:
     Raises:
         ValueError: ``grid`` is no power of two, or ``x`` is not finite or beyond 2⁵² steps.
     """
-    return np.rint(_grid_steps(x, grid)).astype(np.int64)
+    require_grid(grid)
+    values = np.asarray(x, dtype=np.float64)
+    require_finite("x", values)
+    steps = values / grid
+    if steps.size and np.abs(steps).max() > _LARGEST:
+        raise ValueError(f"grid={grid}: x exceeds 2**52 grid steps; use a coarser grid")
+    return np.rint(steps).astype(np.int64)
 
 
 def quantized_l1_sensitivity(sensitivity: float, grid: float, dimension: int) -> int:
@@ -127,53 +132,8 @@ def quantized_simplex_sensitivity(total: int, dimension: int, change: float = 2.
     return min(2 * total, math.ceil(Fraction(change) * total) + dimension)
 
 
-def _grid_steps(x: ArrayLike, grid: float) -> NDArray[np.float64]:
-    require_grid(grid)
-    values = np.asarray(x, dtype=np.float64)
-    require_finite("x", values)
-    steps = values / grid
-    if steps.size and np.abs(steps).max() > _LARGEST:
-        raise ValueError(f"grid={grid}: x exceeds 2**52 grid steps; use a coarser grid")
-    return steps
-
-
 _LARGEST_INPUT = 1 << 60  # the noise never comes near 2⁶⁰, so that sums cannot wrap around
 _BLOCK = 1 << 15
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Where real vectors are rounded to, and how far apart that can move neighbours.
-
-    Attributes:
-        step: the distance of two grid points, a power of two.
-        dimension: entries of the real vectors that are rounded to the grid; None if inputs lie
-            on the grid already, which is then checked and costs no sensitivity.
-    """
-
-    step: float
-    dimension: int | None
-
-    def __post_init__(self) -> None:
-        require_grid(self.step)
-        if self.dimension is not None and self.dimension < 1:
-            raise ValueError(f"dimension={self.dimension}: must be at least 1, or None")
-
-    def quantize(self, x: ArrayLike) -> NDArray[np.int64]:
-        """``x`` in integer grid steps; raises ValueError as ``privatize`` documents."""
-        values = np.asarray(x)
-        integers = quantize_nearest(values, self.step)
-        if self.dimension is None:
-            if not np.array_equal(integers * self.step, values):
-                raise ValueError(
-                    f"grid={self.step}: x does not lie on it, and rounding adds sensitivity; give "
-                    "the mechanism the vector's dimension, so that it can account for that"
-                )
-        elif values.shape[-1:] != (self.dimension,):
-            raise ValueError(
-                f"dimension={self.dimension}: x of shape {values.shape} has another last axis"
-            )
-        return integers
 
 
 class Sampler(Protocol):
@@ -191,7 +151,9 @@ class GridMechanism(ABC):
     dimension: int | None
 
     def __post_init__(self) -> None:
-        Grid(self.grid, self.dimension)
+        require_grid(self.grid)
+        if self.dimension is not None and self.dimension < 1:
+            raise ValueError(f"dimension={self.dimension}: must be at least 1, or None")
         self._scale()
         require_positive("sensitivity", self.sensitivity)
 
@@ -218,7 +180,18 @@ class GridMechanism(ABC):
             ValueError: ``x`` is not finite, beyond 2⁵² steps, of another shape, or off a grid
                 that it should lie on.
         """
-        integers = Grid(self.grid, self.dimension).quantize(x)
+        values = np.asarray(x)
+        integers = quantize_nearest(values, self.grid)
+        if self.dimension is None:
+            if not np.array_equal(integers * self.grid, values):
+                raise ValueError(
+                    f"grid={self.grid}: x does not lie on it, and rounding adds sensitivity; give "
+                    "the mechanism the vector's dimension, so that it can account for that"
+                )
+        elif values.shape[-1:] != (self.dimension,):
+            raise ValueError(
+                f"dimension={self.dimension}: x of shape {values.shape} has another last axis"
+            )
         return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
 
     def privatize_integers(
@@ -231,7 +204,21 @@ class GridMechanism(ABC):
         Raises:
             ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
         """
-        return add_noise(k, self._sampler(), rng, out)
+        sampler = self._sampler()
+        k = np.asarray(k)
+        if k.dtype.kind not in "iu":
+            raise ValueError(f"k of dtype {k.dtype}: must hold integers")
+        if not is_within(k, -_LARGEST_INPUT, _LARGEST_INPUT):
+            raise ValueError("k: must lie within ±2**60")
+        if out is None:
+            out = np.empty(k.shape, np.int64)
+        if out is not k:
+            out[...] = k
+        flat = out.reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            block = flat[start : start + _BLOCK]
+            block += sampler.sample(block.size, rng)
+        return out
 
 
 def in_steps(name: str, value: float, step: float) -> Fraction:
@@ -244,29 +231,3 @@ def in_steps(name: str, value: float, step: float) -> Fraction:
             f"choose a {'finer' if steps < 1 else 'coarser'} grid"
         )
     return steps
-
-
-def add_noise(
-    k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
-    """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry, in ``out``.
-
-    ``out``: C-contiguous, a new array by default; it may be ``k`` itself.
-
-    Raises:
-        ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
-    """
-    k = np.asarray(k)
-    if k.dtype.kind not in "iu":
-        raise ValueError(f"k of dtype {k.dtype}: must hold integers")
-    if not is_within(k, -_LARGEST_INPUT, _LARGEST_INPUT):
-        raise ValueError("k: must lie within ±2**60")
-    if out is None:
-        out = np.empty(k.shape, np.int64)
-    if out is not k:
-        out[...] = k
-    flat = out.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        block += sampler.sample(block.size, rng)
-    return out

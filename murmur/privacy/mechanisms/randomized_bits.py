@@ -8,7 +8,7 @@ Poisson-binomial mechanism with m = 1, θ = γ (Chen, Özgür and Kairouz 2022).
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
-from murmur.privacy.mechanisms.exact_sampling import ONE, log_ratio, round_up, to_decimal
+from murmur.privacy.mechanisms.exact_sampling import round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 16  # bits per pass
@@ -27,7 +27,7 @@ class BinaryRandomizedResponse:
     """Keeps each bit with probability ½ + ``gamma``, in exact integer arithmetic.
 
     The flipping probability is ½ − γ in units of 2⁻⁶⁴, rounded up: within 2⁻⁶⁴ of the ideal,
-    and ``realized_epsilon`` never exceeds ``epsilon``. Eight random bits settle most bits; the
+    and what is drawn is never less private than stated. Eight random bits settle most bits; the
     one in 256 that they leave open takes 56 more.
 
     Attributes:
@@ -58,12 +58,6 @@ class BinaryRandomizedResponse:
         # The Fraction keeps the digits of ½ − γ when γ is close to ½.
         return math.log1p(2 * self.gamma / (Fraction(1, 2) - Fraction(self.gamma)))
 
-    @cached_property
-    def realized_epsilon(self) -> float:
-        """ε₀ of the integer probabilities that are really used; at most ``epsilon``."""
-        flip = _flip_threshold(self.gamma)
-        return min(log_ratio(ONE - flip, flip), self.epsilon)
-
     def event(self, bits: int, sensitivity_bits: int | None = None) -> RandomizedBitsEvent:
         """What randomising a vector of ``bits`` bits did.
 
@@ -92,47 +86,13 @@ class BinaryRandomizedResponse:
         if bits.dtype not in (np.bool_, np.uint8):
             raise ValueError(f"bits of dtype {bits.dtype}: must be bool or uint8")
         if bits.dtype == np.uint8 and bits.max(initial=0) > 1:
-            raise ValueError("bits: must hold 0 and 1; for packed bits call privatize_packed")
+            raise ValueError("bits: must hold 0 and 1, not packed")
         truth = bits.reshape(-1)
         out = np.empty(truth.size, dtype=bits.dtype)
         for start in range(0, truth.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             np.bitwise_xor(truth[block], self._flips(truth[block].size, rng), out=out[block])
         return out.reshape(bits.shape)
-
-    def privatize_packed(
-        self, packed: NDArray[np.uint8], rng: NoiseGenerator, count: int | None = None
-    ) -> NDArray[np.uint8]:
-        """Randomise packed bits, eight per byte, without unpacking them.
-
-        Args:
-            packed: bytes as ``numpy.packbits`` gives them, shape (n,); left as they are.
-            rng: the noise stream.
-            count: number of bits, if not 8n: the last byte's other bits come out as 0.
-
-        Returns:
-            Packed bits, shape (n,).
-
-        Raises:
-            ValueError: another dtype or shape, or ``count`` is not in the last byte.
-        """
-        packed = np.asarray(packed)
-        if packed.dtype != np.uint8 or packed.ndim != 1:
-            raise ValueError(f"packed of dtype {packed.dtype}, shape {packed.shape}: must be bytes")
-        if count is None:
-            bits = 8 * packed.size
-        else:
-            bits = count
-        if not 8 * packed.size - 8 < bits <= 8 * packed.size and (bits or packed.size):
-            raise ValueError(f"count={count}: {packed.size} bytes cannot hold just that many bits")
-        out = np.empty_like(packed)
-        for start in range(0, bits, _BLOCK):
-            flips = np.packbits(self._flips(min(_BLOCK, bits - start), rng))
-            block = slice(start // 8, start // 8 + flips.size)
-            np.bitwise_xor(packed[block], flips, out=out[block])
-        if bits % 8:
-            out[-1] &= 0xFF << (8 - bits % 8) & 0xFF
-        return out
 
     def _flips(self, n: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
         threshold = _flip_threshold(self.gamma)
@@ -145,52 +105,33 @@ class BinaryRandomizedResponse:
         return flips
 
 
-@dataclass(frozen=True)
-class StochasticBits:
-    """One randomised bit per real number w in [−1, 1], with P(1) = ½ + ``gamma``·w.
+def stochastic_bits(w: ArrayLike, rng: NoiseGenerator) -> NDArray[np.uint8]:
+    """One bit per number w in [−1, 1]: 1 with probability (1 + w)/2, to within 2⁻³².
 
-    The Poisson-binomial encoding, in two steps: w becomes one bit at random, 1 with
-    probability (1 + w)/2 to within 2⁻³², and that bit goes through binary randomised response.
-    So privacy is that of ``BinaryRandomizedResponse``, whatever w is, and (2·bit − 1)/(2γ) is an
-    unbiased estimate of w.
+    Through ``BinaryRandomizedResponse`` it is the Poisson-binomial encoding: P(1) = ½ + γw, so that
+    (2·bit − 1)/(2γ) is an unbiased estimate of w. By itself it is no protection.
 
-    Attributes:
-        gamma: γ, in (0, ½).
+    Args:
+        w: numbers in [−1, 1], any shape.
+        rng: the noise stream.
+
+    Returns:
+        Bits 0 and 1 of the same shape.
+
+    Raises:
+        ValueError: a number is NaN or outside [−1, 1].
     """
-
-    gamma: float
-
-    def __post_init__(self) -> None:
-        BinaryRandomizedResponse(self.gamma)  # the same check
-
-    def event(self, bits: int, sensitivity_bits: int | None = None) -> RandomizedBitsEvent:
-        """What randomising ``bits`` numbers did; see ``BinaryRandomizedResponse.event``."""
-        return BinaryRandomizedResponse(self.gamma).event(bits, sensitivity_bits)
-
-    def privatize(self, w: ArrayLike, rng: NoiseGenerator) -> NDArray[np.uint8]:
-        """Encode every number by itself.
-
-        Args:
-            w: numbers in [−1, 1], any shape.
-            rng: the noise stream.
-
-        Returns:
-            Bits 0 and 1 of the same shape.
-
-        Raises:
-            ValueError: a number is NaN or outside [−1, 1].
-        """
-        values = np.asarray(w, dtype=np.float64)
-        require_finite("w", values)
-        if values.size and np.abs(values).max() > 1:
-            raise ValueError("w: every entry must lie in [-1, 1]; clip first")
-        flat = values.reshape(-1)
-        bits = np.empty(flat.size, dtype=np.uint8)
-        for start in range(0, flat.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            above = np.rint((flat[block] + 1) * 2.0**31)  # w = 1 gives 2³², above every draw
-            bits[block] = rng.uint32(above.size) < above
-        return BinaryRandomizedResponse(self.gamma).privatize(bits.reshape(values.shape), rng)
+    values = np.asarray(w, dtype=np.float64)
+    require_finite("w", values)
+    if values.size and np.abs(values).max() > 1:
+        raise ValueError("w: every entry must lie in [-1, 1]; clip first")
+    flat = values.reshape(-1)
+    bits = np.empty(flat.size, dtype=np.uint8)
+    for start in range(0, flat.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        above = np.rint((flat[block] + 1) * 2.0**31)  # w = 1 gives 2³², above every draw
+        bits[block] = rng.uint32(above.size) < above
+    return bits.reshape(values.shape)
 
 
 @lru_cache(maxsize=256)

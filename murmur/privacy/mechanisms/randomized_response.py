@@ -8,7 +8,7 @@ with q = (1−β)/C, so that p/q = e^ε.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class RandomizedResponse:
     rounded up, u < W decides to lie and u // (W // (C−1)) which of the other categories to
     report; the fewer than C−1 values of u that would make the choice uneven are drawn again. So
     the lying probability is within 2⁻⁶⁴ of the ideal, the other categories are exactly equally
-    likely, and ``realized_epsilon`` never exceeds ``epsilon``.
+    likely, and what is drawn is never less private than ``epsilon``.
 
     Above ε ≈ 44.4 a wrong label's probability falls below 2⁻⁶⁴ and stays there: a larger ε
     changes nothing.
@@ -64,14 +64,6 @@ class RandomizedResponse:
     def truth_probability(self) -> float:
         """β + (1−β)/C, written p: the probability that the reported label is the true one."""
         return 1 / (1 + (self.categories - 1) * math.exp(-self.epsilon))
-
-    @cached_property
-    def realized_epsilon(self) -> float:
-        """ln(p/q) of the integer probabilities that are really used; at most ``epsilon``."""
-        lie = _lie_threshold(self.epsilon, self.categories)
-        return min(
-            sampling.log_ratio((sampling.ONE - lie) * (self.categories - 1), lie), self.epsilon
-        )
 
     def event(self) -> events.RandomizedResponseEvent:
         """What one randomised label did; a vector of n labels is n of these."""

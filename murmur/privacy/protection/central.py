@@ -43,7 +43,6 @@ TRUSTED = "the server is trusted: it adds the noise, and keeps updates to itself
 SECRET_COHORT = events.Assumption(
     "secret_cohort", "nobody who sees the models learns who was asked in which round"
 )
-_EXCHANGED = 2 * CLIP_STEPS  # how far one client moves its own row, in grid steps
 
 
 class ServerNoise(Clipped):
@@ -83,17 +82,18 @@ class ServerNoise(Clipped):
 
     def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
         """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``."""
-        exposure = Exposure(
+        claimed = None
+        if self.budget.is_private:
+            claimed = self.budget.epsilon
+        return Exposure(
             threat=Threat.CENTRAL,
             adversary=MODELS,
             per_round=per_round,
             clients=clients,
+            claimed_total=claimed,
             sizes={"each client": self.cohorts.clients},
             notes=(TRUSTED,),
         )
-        if not self.budget.is_private:
-            return exposure
-        return replace(exposure, claimed_total=self.budget.epsilon)
 
 
 class Central(ServerNoise):
@@ -136,10 +136,11 @@ class Central(ServerNoise):
     def noised(
         self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
     ) -> Integers:
-        """``total`` with noise of ``multiplier`` × the clipping norm."""
+        """``total`` with noise of ``multiplier`` × how far one client moves it."""
         if not self.noise_multiplier:
             return total
-        mechanism = DiscreteGaussian(math.ceil(multiplier * CLIP_STEPS), CLIP_STEPS)
+        moved = self.distance * CLIP_STEPS
+        mechanism = DiscreteGaussian(math.ceil(multiplier * moved), moved)
         return mechanism.privatize_integers(total, noise, out=total)
 
     def round_event(self) -> Event:
@@ -156,23 +157,16 @@ class Central(ServerNoise):
         return events.Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
-        """The models: a secret sample could have held anybody, a known cohort only its clients."""
-        event = self.round_event()
-        clients = self._released(event, participations)
-        return [self.exposure(event, clients)]
-
-    def _released(self, event: Event, participations: Mapping[int, int]) -> Mapping[str, Event]:
-        """What was released of whom, if each round released ``event``.
+        """The models: a secret sample could have held anybody, a known cohort only its clients.
 
         By known cohorts each client's own rounds count; of secret ones every round does, for all.
         """
+        event = self.round_event()
+        counts = {"each client": self.rounds_published}
         if self.cohorts.rate is None:
-            counts = {str(client): count for client, count in sorted(participations.items())}
-            return by_participations(event, counts or {"nobody": 0})
-        rounds: tuple[Event, ...] = ()
-        if self.rounds_published:
-            rounds = (events.RepeatedEvent(event, self.rounds_published),)
-        return {"each client": events.ComposedEvent(rounds)}
+            known = {str(client): count for client, count in sorted(participations.items())}
+            counts = known or {"nobody": 0}
+        return [self.exposure(event, by_participations(event, counts))]
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All models published so far, for the client that was in the most of them."""
@@ -187,7 +181,7 @@ class Central(ServerNoise):
         return events.RepeatedEvent(self.round_event(), self.budget.releases)
 
 
-class NoisedRows(ServerNoise):
+class NoisedRows(Central):
     """Noise of z·2C on every client's row; ValueError where cohorts are secret samples."""
 
     name = "Gaussian noise from the server on every update"
@@ -202,18 +196,13 @@ class NoisedRows(ServerNoise):
                 "schedule=poisson: a row would tell who was sampled; set federation.schedule to "
                 "random or rotate"
             )
-        super().__init__(budget, cohorts, **settings)
-
-    def calibrate(self) -> float:
-        """The smallest z (σ of a row over 2C) for all rounds in which a client is asked."""
-        budget = self.budget
-        return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+        super().__init__(budget, replace(cohorts, rate=None), **settings)
 
     @property
-    def mechanism(self) -> DiscreteGaussian:
-        """What noises one row, in grid steps."""
-        sigma = math.ceil(self.update_multiplier * _EXCHANGED)
-        return DiscreteGaussian(sigma, _EXCHANGED)
+    def row_noise(self) -> DiscreteGaussian:
+        """What noises one row, in grid steps: z, so that the bit of an adaptive norm is in it."""
+        moved = self.distance * CLIP_STEPS
+        return DiscreteGaussian(math.ceil(self.noise_multiplier * moved), moved)
 
     def noised_rows(self, rows: Integers, noise: NoiseGenerator) -> Integers:
         """A noised row for each of the cohort, (cohort, d).
@@ -225,35 +214,10 @@ class NoisedRows(ServerNoise):
         every = np.concatenate([rows, silent])
         if not self.noise_multiplier:
             return every
-        return np.stack([self.mechanism.privatize_integers(row, noise) for row in every])
-
-    def noised(
-        self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
-    ) -> NDArray[Any]:
-        """A sum, which one client moves by as much as its own row."""
-        self.rounds_published += 1
-        if not self.noise_multiplier:
-            return total
-        mechanism = DiscreteGaussian(math.ceil(multiplier * _EXCHANGED), _EXCHANGED)
-        return mechanism.privatize_integers(total, noise, out=total)
+        return np.stack([self.row_noise.privatize_integers(row, noise) for row in every])
 
     def round_event(self) -> Event:
         """One client's row, noised: all that any model of the round says of it."""
         if not self.noise_multiplier:
             return events.NonPrivateEvent()
-        return events.Release(self.mechanism.event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
-
-    def published(self, participations: Mapping[int, int]) -> list[Exposure]:
-        """The models: each client's own rounds count."""
-        event = self.round_event()
-        counts = {str(client): count for client, count in sorted(participations.items())}
-        return [self.exposure(event, by_participations(event, counts or {"nobody": 0}))]
-
-    def spent(self, participations: Mapping[int, int]) -> Event:
-        """All models published so far, for the client that was in the most of them."""
-        count = max(participations.values(), default=1)
-        return events.RepeatedEvent(self.round_event(), count)
-
-    def planned(self) -> Event:
-        """All models, for the client that is in the most of them."""
-        return events.RepeatedEvent(self.round_event(), self.budget.releases)
+        return events.Release(self.row_noise.event(), Unit.CLIENT, Adjacency.REPLACE_ONE)

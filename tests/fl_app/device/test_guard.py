@@ -21,7 +21,7 @@ from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.audit import audit
+from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
@@ -272,8 +272,8 @@ def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
         ]
         models[row] = [float(result.arrays["0"].numpy().sum()) for result, _ in seen]
         others[row] = [zlib.crc32(repr(told).encode()) for _, told in seen]
-    assert audit(others[-1], others[1], confidence=0.95).epsilon == 0
-    found = audit(models[-1], models[1], delta=1e-5, confidence=0.95).epsilon
+    assert empirical_epsilon(others[-1], others[1], confidence=0.95) == 0
+    found = empirical_epsilon(models[-1], models[1], delta=1e-5, confidence=0.95)
     assert (found <= EPSILON) == noise
 
 
@@ -520,7 +520,7 @@ def test_owner_may_name_the_bundles_that_may_run(tmp_path, named):
         ({"bundles": "[abc]"}, "guard.bundles=.*must be any, or a list of SHA-256"),
         ({"bundles": "[]"}, "guard.bundles=.*must be any"),
         ({"data": "[here]"}, "guard.data=.*must be absolute paths"),
-        ({"without": ["walls"]}, "guard.without='walls': must be among landlock"),
+        ({"without": ["walls"]}, "guard.without='walls': must be one of landlock"),
         ({"data": "[/no/such/folder]"}, "/no/such/folder: of guard.data"),
         ({"processes": "3\n  more: 4"}, "'more' in guard is not known"),
     ],

@@ -12,7 +12,7 @@ from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedData, SimulatedHost
 from murmur.learning.codec import array_from_bytes
 from murmur.privacy.events import Hiding
-from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed
 from murmur.round.task import digest
 from tests.fl_app.running import SMALL

@@ -90,7 +90,7 @@ def write_run(
             Adjacency.REPLACE_ONE,
             1e-5,
             [exposure],
-            void=[void] if void else [],
+            void=(void,) if void else (),
         )
         folder.save_statement(statement)
         folder.save_metrics({"rounds": rounds, "accuracy": 0.1 + 0.1 * rounds})

@@ -8,7 +8,7 @@ from fl_app.cli import main
 from fl_app.run.results import RunFolder
 from fl_app.tools import doctor
 from murmur.privacy.ledger import Charge, Ledger
-from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.round.task import RunError
 from tests.fl_app.running import SMALL, run_inline
 

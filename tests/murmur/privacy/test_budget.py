@@ -5,7 +5,7 @@ import pytest
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
-from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 
 
 def labels(count):

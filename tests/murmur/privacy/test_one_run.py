@@ -7,7 +7,7 @@ from scipy import stats
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.audit import CanaryAudit, normal_interval, one_run, one_run_gaussian, p_value
-from murmur.privacy.mechanisms import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 
 DELTA = 1e-5

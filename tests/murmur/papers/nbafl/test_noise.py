@@ -52,7 +52,7 @@ def test_golden_noise_under_scheduling(epsilon, calibration, factor):
 
 def test_golden_claimed_against_proven():
     multipliers = [gaussian.classical_constant(0.01) / epsilon for epsilon in (50, 60, 100)]
-    proven = [gaussian.epsilon(multiplier, 0.01) for multiplier in multipliers]
+    proven = [gaussian.epsilon_of_mu(1 / multiplier, 0.01) for multiplier in multipliers]
     assert [round(value, 1) for value in proven] == [165.9, 230.4, 591.7]
 
 

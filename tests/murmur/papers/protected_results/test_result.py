@@ -24,7 +24,7 @@ from murmur.privacy.events import (
     RepeatedEvent,
     SummedEvent,
 )
-from murmur.privacy.mechanisms import quantize_simplex
+from murmur.privacy.mechanisms.grid import quantize_simplex
 from murmur.privacy.noise import NoiseGenerator
 
 K = 10

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.privacy.accounting import delta, epsilon, gaussian
+from murmur.privacy.accounting import epsilon, gaussian
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 from murmur.privacy.events import (
     ComposedEvent,
@@ -19,7 +19,7 @@ from murmur.privacy.events import (
 @pytest.mark.parametrize(("nominal", "true"), [(50, "165.9"), (60, "230.4"), (100, "591.7")])
 def test_the_classical_constant_beyond_its_range(nominal, true):
     multiplier = gaussian.classical_constant(0.01) / nominal
-    assert f"{gaussian.epsilon(multiplier, 0.01):.1f}" == true
+    assert f"{gaussian.epsilon_of_mu(1 / multiplier, 0.01):.1f}" == true
 
 
 @pytest.mark.parametrize("mu", [400.0, 1000.0, 14_000.0])
@@ -28,7 +28,7 @@ def test_next_to_no_noise_costs_next_to_all(mu):
     event = GaussianEvent(1 / mu)
     spend = epsilon(event, 0.01)
     assert mu**2 / 2 < spend.epsilon <= spend.bounds["rdp"] < 1.03 * mu**2 / 2
-    assert delta(event, mu**2 / 4) > 0.99
+    assert epsilon(event, 0.99).epsilon > mu**2 / 4
 
 
 def test_golden_noise_for_one():
@@ -42,7 +42,8 @@ def test_golden_noise_for_one():
 def test_dp_accounting_agrees(multiplier, log_delta):
     delta = math.exp(log_delta)
     library = dp_accounting.get_epsilon_gaussian(multiplier, delta)
-    assert gaussian.epsilon(multiplier, delta) == pytest.approx(library, rel=1e-6, abs=1e-7)
+    ours = gaussian.epsilon_of_mu(1 / multiplier, delta)
+    assert ours == pytest.approx(library, rel=1e-6, abs=1e-7)
 
 
 @settings(max_examples=40, derandomize=True)
@@ -50,8 +51,9 @@ def test_dp_accounting_agrees(multiplier, log_delta):
 def test_the_smallest_noise_meets_the_target_and_no_less_does(target, log_delta, count):
     delta = math.exp(log_delta)
     multiplier = gaussian_noise_multiplier(target, delta, count)
-    assert gaussian.delta(multiplier, target, count) <= delta * (1 + 1e-9)
-    assert gaussian.delta(multiplier * (1 - 1e-6), target, count) > delta
+    mu = math.sqrt(count) / multiplier
+    assert gaussian.log_delta(target, mu) <= log_delta + 1e-9
+    assert gaussian.log_delta(target, mu / (1 - 1e-6)) > log_delta
 
 
 @settings(max_examples=100, derandomize=True)
@@ -75,14 +77,14 @@ def test_what_is_not_known_without_the_accountant():
 
 
 def test_equal_releases_are_one_with_sensitivity_times_root_of_the_count():
-    assert gaussian.epsilon(6.0, 1e-5, 25) == pytest.approx(gaussian.epsilon(6.0 / 5, 1e-5))
     event = RepeatedEvent(GaussianEvent(6.0), 25)
-    assert epsilon(event, 1e-5).epsilon == pytest.approx(gaussian.epsilon(1.2, 1e-5))
+    assert epsilon(event, 1e-5).epsilon == pytest.approx(gaussian.epsilon_of_mu(5 / 6.0, 1e-5))
 
 
 def test_different_multipliers_compose_exactly():
     event = ComposedEvent((GaussianEvent(3.0), GaussianEvent(4.0)))
-    assert epsilon(event, 1e-5).bounds["exact"] == pytest.approx(gaussian.epsilon(2.4, 1e-5))
+    exact = gaussian.epsilon_of_mu(1 / 2.4, 1e-5)
+    assert epsilon(event, 1e-5).bounds["exact"] == pytest.approx(exact)
 
 
 def test_dp_accounting_agrees_on_labels_beside_a_gaussian():
@@ -117,4 +119,5 @@ def test_discrete_gaussian_vectors_cost_what_concentrated_dp_says():
 def test_discrete_gaussian_scalars_cost_what_their_distribution_says():
     bounds = epsilon(RepeatedEvent(DiscreteGaussianEvent(20.0, 10, True), 30), 1e-5).bounds
     # On so fine a grid the discrete Gaussian is the continuous one.
-    assert bounds["pld"] == pytest.approx(gaussian.epsilon(2.0, 1e-5, 30), rel=1e-4)
+    continuous = gaussian.epsilon_of_mu(math.sqrt(30) / 2.0, 1e-5)
+    assert bounds["pld"] == pytest.approx(continuous, rel=1e-4)

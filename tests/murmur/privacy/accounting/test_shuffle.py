@@ -4,7 +4,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import Threat, View, epsilon, privacy_loss, rdp
+from murmur.privacy.accounting import Threat, View, epsilon, rdp
 from murmur.privacy.accounting.elementary_losses import report_probabilities, shuffled_loss
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.events import (
@@ -14,6 +14,7 @@ from murmur.privacy.events import (
     RepeatedEvent,
     ShuffledEvent,
 )
+from tests.murmur.privacy.accounting.true_delta import summed_delta
 from tests.sums import reported
 
 SLOTS = RepeatedEvent(ShuffledEvent(RandomizedResponseEvent(2.5, 10), 40), 500)
@@ -39,10 +40,7 @@ def test_shuffling_is_no_help_against_who_sees_the_senders():
 def test_the_bound_is_above_every_shuffled_response(categories, total):
     epsilon0, clients = 1.2, 4
     true, other = report_probabilities(epsilon0, categories)
-    bound = privacy_loss.delta(
-        [shuffled_loss(RandomizedResponseEvent(epsilon0, categories), epsilon0, clients)],
-        total,
-    )
+    bound = shuffled_loss(RandomizedResponseEvent(epsilon0, categories), epsilon0, clients)
     worst = 0.0
     for others in product(range(categories), repeat=clients - 1):
         histograms = [{}, {}]
@@ -58,17 +56,20 @@ def test_the_bound_is_above_every_shuffled_response(categories, total):
             for seen in histograms[0]
         )
         worst = max(worst, delta)
-    assert worst <= bound
-    assert bound < 1.6 * privacy_loss.delta(
-        [shuffled_loss(PureEvent(epsilon0), epsilon0, 1)], total
-    )
+    assert worst <= summed_delta([bound], total)
+    assert summed_delta([bound], total) < 1.6 * unshuffled_delta(epsilon0, total)
+
+
+def unshuffled_delta(epsilon0, total):
+    """δ(ε) of one ε0-DP report by itself."""
+    return (math.exp(epsilon0) - math.exp(total)) / (1 + math.exp(epsilon0))
 
 
 def test_one_client_is_not_shuffled():
     part = shuffled_loss(PureEvent(1.0), 1.0, 1)
     for total in (0.0, 0.5, 0.9):
-        alone = 1 / (1 + math.exp(-1)) - math.exp(total) / (1 + math.exp(1))
-        assert privacy_loss.delta([part], total) == pytest.approx(alone, rel=1e-4)
+        alone = unshuffled_delta(1.0, total)
+        assert summed_delta([part], total) == pytest.approx(alone, rel=1e-4)
 
 
 def test_larger_cohorts_hide_better():

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import Threat, delta, epsilon, gaussian
+from murmur.privacy.accounting import Threat, epsilon, gaussian
 from murmur.privacy.accounting.elementary_losses import law_of_sum
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from tests.sums import noised
@@ -33,7 +33,7 @@ def test_delta_of_two_coordinates_is_what_enumeration_gives():
         max(0.0, here[i] * here[j] - math.exp(1.5) * there[i] * there[j])
         for i, j in itertools.product(range(len(here)), repeat=2)
     )
-    assert delta(noised(event, 4), 1.5, SUMS) == pytest.approx(brute, rel=1e-4)
+    assert epsilon(noised(event, 4), brute, SUMS).epsilon == pytest.approx(1.5, rel=1e-4)
 
 
 # useful_privacy.md section 1: labels, σ₁ in votes, honest clients, ε by a library that rounds up
@@ -50,7 +50,8 @@ def test_exact_epsilon_of_votes_on_a_coarse_grid(labels, sigma, clients, rounded
 def test_coarse_noise_is_not_taken_for_the_gaussian():
     votes = RepeatedEvent(DiscreteGaussianEvent(0.5, 1.0, scalar=True), 40)
     proven = epsilon(noised(votes, 60), 1e-5, SUMS).epsilon
-    assert proven > 1.09 * gaussian.epsilon(0.5 * math.sqrt(60), 1e-5, count=40)
+    continuous = gaussian.epsilon_of_mu(math.sqrt(40) / (0.5 * math.sqrt(60)), 1e-5)
+    assert proven > 1.09 * continuous
 
 
 def test_fine_noise_adds_up_and_whoever_reads_one_message_sees_one_share():

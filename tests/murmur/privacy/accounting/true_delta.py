@@ -1,6 +1,7 @@
-"""δ(ε) of composed privacy losses by Fourier inversion, to some ten digits however small it is.
+"""δ(ε) of composed privacy losses: of few by summation, of many by Fourier inversion.
 
-``parts``: for each kind of release its losses, the logarithms of their masses, and a count.
+The latter to some ten digits however small it is. ``parts``: for each kind of release its losses,
+the logarithms of their masses, and a count.
 """
 
 import math
@@ -9,6 +10,16 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 BLOCK, BLOCKS = 200, 50
+
+
+def summed_delta(parts, level):
+    """E(1 − e^{ε−L})₊ over all values of the sum of ``parts``, lattice losses with few copies."""
+    losses, masses = np.zeros(1), np.ones(1)
+    for part in parts:
+        for _ in range(part.count):
+            losses = np.add.outer(losses, part.losses).ravel()
+            masses = np.multiply.outer(masses, part.probabilities).ravel()
+    return float(masses @ np.maximum(0, -np.expm1(level - losses)))
 
 
 def log_moment(parts, s):

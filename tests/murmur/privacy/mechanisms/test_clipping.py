@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from murmur.privacy.mechanisms import clip_l2, project_simplex
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM, clip_to_steps, truncate
+from murmur.privacy.mechanisms.clipping import (
+    CLIP_STEPS,
+    LEAST_NORM,
+    clip_l2,
+    clip_to_steps,
+    project_simplex,
+    truncate,
+)
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 

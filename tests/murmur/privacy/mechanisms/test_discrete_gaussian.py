@@ -8,10 +8,7 @@ import pytest
 from scipy import stats
 
 from murmur.privacy.events import DiscreteGaussianEvent
-from murmur.privacy.mechanisms import (
-    DiscreteGaussian,
-)
-from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussianSampler
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian, DiscreteGaussianSampler
 from murmur.privacy.mechanisms.exact_sampling import exp_neg, round_down
 from murmur.privacy.noise import NoiseGenerator
 

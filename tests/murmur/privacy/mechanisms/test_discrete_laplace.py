@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from murmur.privacy.events import LaplaceEvent
-from murmur.privacy.mechanisms import DiscreteLaplace
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
 from murmur.privacy.noise import NoiseGenerator
 
 

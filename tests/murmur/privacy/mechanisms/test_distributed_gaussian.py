@@ -16,7 +16,7 @@ from murmur.privacy.events import (
     Unit,
     event_from_dict,
 )
-from murmur.privacy.mechanisms import DistributedGaussian
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
 

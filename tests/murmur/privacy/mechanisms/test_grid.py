@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.privacy.mechanisms import (
+from murmur.privacy.mechanisms.grid import (
     quantize_nearest,
     quantize_simplex,
     quantized_l1_sensitivity,

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from murmur.privacy.events import PureEvent
-from murmur.privacy.mechanisms import ExponentialMechanism, PermuteAndFlip
+from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
 
 BOTH = pytest.mark.parametrize("mechanism", [ExponentialMechanism, PermuteAndFlip])

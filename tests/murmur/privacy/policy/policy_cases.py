@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from murmur.privacy.events import Adjacency, RandomizedResponseEvent, Release, RepeatedEvent, Unit
+from murmur.privacy.events import (
+    Adjacency,
+    ComposedEvent,
+    RandomizedResponseEvent,
+    Release,
+    RepeatedEvent,
+    Unit,
+)
 from murmur.privacy.policy import Refusal
 
 EXAMPLE = Path(__file__).parents[4] / "deploy" / "policy.example.yaml"
@@ -23,7 +30,7 @@ def ask(policy, **changes):
     release = {
         "algorithm": "privatekt",
         "event": LABELS,
-        "spent": (),
+        "spent": ComposedEvent(()),
         "delta": 1e-5,
         "seeded_noise": False,
         "now": NOW,

@@ -90,7 +90,7 @@ def test_the_example_policy_allows_what_it_says():
             "epsilon-per-lifetime",
             ["epsilon of this client's life=", "at most 8.5", "`epsilon_per_lifetime`"],
         ),
-        ({"spent": [NonPrivateEvent()]}, "epsilon-per-lifetime", ["life=inf"]),
+        ({"spent": NonPrivateEvent()}, "epsilon-per-lifetime", ["life=inf"]),
         ({"delta": 1e-4}, "delta", ["delta=0.0001", "0 to 1e-05", "`delta`"]),
         ({"delta": -1e-9}, "delta", ["delta=-1e-09"]),
         ({"delta": math.nan}, "delta", ["delta=nan"]),
@@ -243,7 +243,6 @@ def test_a_policy_without_arguments_allows_nothing():
 def test_simulation_allows_everything_says_so_and_needs_no_accounting(monkeypatch):
     monkeypatch.setattr(murmur.privacy.accounting, "epsilon", None)
     policy = Policy.simulation()
-    assert "simulation" in policy.source and not policy.counts_lifetime
+    assert "simulation" in policy.source and policy.epsilon_per_lifetime == math.inf
     ask(policy, algorithm="x", event=NonPrivateEvent(), delta=0.5, seeded_noise=True)
     ask(policy, event=RepeatedEvent(ShuffledEvent(PureEvent(1e6), 2), 10**6))
-    assert Policy.load(EXAMPLE).counts_lifetime
