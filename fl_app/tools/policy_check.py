@@ -50,7 +50,7 @@ class PlannedReleases:
         setup = strategy.setup
         release = strategy.release_event()
         if setup.secure_sums.is_on:
-            release = strategy.report.secure_exposure(release).per_round
+            release = strategy.report.secure_exposure(release, {}).per_round
         releases: list[Event] = []
         for number in range(1, setup.cohorts.participations + 1):
             releases.append(release)

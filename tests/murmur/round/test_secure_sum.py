@@ -353,7 +353,7 @@ def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
     strategy.resume(secure_run.load_checkpoint().state)
     assert strategy.sums.least_survivors == 6
-    assert strategy.report.secure_exposure(NonPrivateEvent()).per_round.honest_clients == 6
+    assert strategy.report.secure_exposure(NonPrivateEvent(), {}).per_round.honest_clients == 6
 
 
 @pytest.mark.parametrize(
