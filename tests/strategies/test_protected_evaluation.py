@@ -41,7 +41,15 @@ def setup(**changed):
     test = Examples(np.zeros((4, 1, 2, 2), np.float32), np.zeros(4, np.int64))
     known = {"client_sizes": (30,) * CLIENTS, **changed}
     return ServerSetup(
-        trainer, test.images, test, Budget(np.inf, 1e-5), 1, CLIENTS, CLIENTS, 0.5, **known
+        trainer=trainer,
+        public=test.images,
+        test=test,
+        budget=Budget(np.inf, 1e-5),
+        seed=1,
+        num_clients=CLIENTS,
+        cohort_size=CLIENTS,
+        quorum=0.5,
+        **known,
     )
 
 
