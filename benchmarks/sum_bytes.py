@@ -73,7 +73,7 @@ def main() -> None:
         chosen.classes,
         chosen.clients,
     )
-    bits, _ = modulus_bits(Votes(query).codec, chosen.clients)
+    bits = modulus_bits(Votes(query).codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {silent} dropouts\n"

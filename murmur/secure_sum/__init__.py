@@ -21,10 +21,11 @@ from murmur.secure_sum.identity import (
 from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules, SecureSumSettings
-from murmur.secure_sum.store import SumStates, forget_old_states
+from murmur.secure_sum.store import STATES, SumStates
 from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 __all__ = [
+    "STATES",
     "AnyPeers",
     "OwnerRules",
     "Peers",
@@ -38,7 +39,6 @@ __all__ = [
     "SeenPeers",
     "SumStates",
     "Terms",
-    "forget_old_states",
     "identity_in",
     "identity_of",
     "public_identity",
