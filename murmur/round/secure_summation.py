@@ -337,7 +337,7 @@ class SecureSummation(Summation):
     def _server(self, terms: Terms) -> SecureServer:
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
-        dropouts = settings.expected_dropouts(terms)
+        dropouts = int(settings.dropouts * terms.holders)  # expected, of a client's share holders
         return SecureServer(terms, dropouts, self.sums.blame.most, settings.pinned(terms.clients))
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
