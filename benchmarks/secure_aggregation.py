@@ -48,7 +48,7 @@ from murmur.round.host import RunTerms, SecureParties, SimulatedHome, sealed, un
 from murmur.round.phase import Outcome, Question
 from murmur.round.secure_summation import SecureSummation, Sums
 from murmur.round.setup import SumSetup
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]
 

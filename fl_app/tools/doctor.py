@@ -358,7 +358,7 @@ def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
     """
     from fl_app.device.node_settings import OwnerSettings
     from murmur.round.host import identity_file
-    from murmur.secure_sum import identity_in, public_identity
+    from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in OwnerSettings.of(config).clients:
         name = f"key of client {client} in secure sums"

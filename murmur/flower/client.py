@@ -46,7 +46,8 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
-from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, identity_in
+from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
+from murmur.secure_sum.settings import OwnerRules
 
 App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""

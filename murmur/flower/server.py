@@ -54,7 +54,7 @@ from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
 from murmur.round.task import RunError, printable_line, question
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Statement

@@ -52,7 +52,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.typing import NDArray
 
-from murmur import secure_sum
 from murmur.common import framed
 from murmur.learning.codec import Codec, Sum
 from murmur.learning.data.examples import LocalData
@@ -72,6 +71,12 @@ from murmur.round.task import (
     parse_tasks,
     question,
 )
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import SeenPeers, identity_in, identity_of
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.store import STATES, SumStates
+from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
 """What trains: the release of one client, protected and as its codec packs it."""
@@ -174,12 +179,12 @@ class SimulatedHome(Home):
 
     def identity(self, client: int) -> bytes:
         """From the one key of all that live here."""
-        return secure_sum.identity_of(self._identity, client)
+        return identity_of(self._identity, client)
 
     @cached_property
     def _identity(self) -> bytes:
         """That key."""
-        return secure_sum.identity_in(secure_folder(self.folder) / "identity.key")
+        return identity_in(secure_folder(self.folder) / "identity.key")
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,7 @@ class DeviceHome(Home):
 
     def identity(self, client: int) -> bytes:
         """Its own file, whose public half others may have pinned."""
-        return secure_sum.identity_in(identity_file(self.folder, client))
+        return identity_in(identity_file(self.folder, client))
 
 
 class Data(Protocol):
@@ -370,7 +375,7 @@ class Host:
                 reply = sealed(collector, refused)
                 return unsealed(self.ledger.store_reply(request, reply, self._allow))
             return unsealed(stored)
-        except (Refusal, LedgerError, secure_sum.SecureSumError) as refusal:
+        except (Refusal, LedgerError, SecureSumError) as refusal:
             # An invalid policy, a ledger that cannot be trusted, or a sum's state that another
             # message has changed: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
@@ -785,7 +790,7 @@ class MaskedVectors(SideBySide):
                 f"weight={weight}: the sum's terms are for weights of {weights[0]} to {weights[1]}"
             )
         made = self.run.algorithm, task.purpose, codec, event
-        release = secure_sum.release_digest(*made, *weights, self.run.seeded)
+        release = release_digest(*made, *weights, self.run.seeded)
         if task.purpose != terms.purpose or release != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
         return SummedEvent(event, terms.honest, weight, *weights, terms.release, terms.failure)
@@ -808,13 +813,13 @@ class MaskedVectors(SideBySide):
         """That these clients have masked; SecureSumError where another message came before."""
         self._states.keep()
 
-    def _load(self, client: int) -> secure_sum.SecureClient:
+    def _load(self, client: int) -> SecureClient:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self._states.load(self.parties.resident(client))
         if self.charged:
             party.mask_again(self.request.messages[client], self.asked)
-        party.require_due(secure_sum.Phase.MASK)
+        party.require_due(Phase.MASK)
         return party
 
 
@@ -844,13 +849,13 @@ class SecureParties:
 
     home: Home
     hosted: Collection[int]
-    rules: secure_sum.OwnerRules
+    rules: OwnerRules
     is_on: bool
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
         record = content.config_records.get(RECORD)
-        return record is not None and record.get("phase") != secure_sum.Phase.MASK.value
+        return record is not None and record.get("phase") != Phase.MASK.value
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to such a message, for all the clients that it names.
@@ -860,22 +865,22 @@ class SecureParties:
         where it is malformed.
         """
         request = _request(content.config_records[RECORD])
-        if request.phase is secure_sum.Phase.ADVERTISE:
+        if request.phase is Phase.ADVERTISE:
             forget_old_sums(self.home.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
-            seen = secure_sum.SeenPeers(secure_folder(self.home.folder) / "seen.peers")
+            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers")
             for client in request.messages:
                 try:
                     answered[client] = self._answer(request, client, states, seen)
-                except (secure_sum.SecureSumError, ValueError) as error:
+                except (SecureSumError, ValueError) as error:
                     refused[client] = self.home.reason(f"{about}, client {client}", error)
             seen.keep()
             states.keep()
-        except (secure_sum.SecureSumError, ValueError) as error:
+        except (SecureSumError, ValueError) as error:
             answered = {}
             refused = dict.fromkeys(request.messages, self.home.reason(about, error))
         record: dict[str, Any] = {
@@ -909,7 +914,7 @@ class SecureParties:
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
-            raise secure_sum.SecureSumError(f"client {client} is not hosted here")
+            raise SecureSumError(f"client {client} is not hosted here")
         return client
 
     def identity(self, client: int) -> bytes:
@@ -921,36 +926,36 @@ class SecureParties:
         """The file of all sums that those who live here have joined, in any run."""
         return secure_folder(self.home.folder) / "joined"
 
-    def states(self, request: Request) -> secure_sum.SumStates:
+    def states(self, request: Request) -> SumStates:
         """What the clients of ``request`` remember of its sum.
 
         In a folder of this run's own: a device may be in sums of two runs at once.
         """
         residents = [self.resident(c) for c in request.messages if c in self.hosted]
         folder = self.home.memory / _SUMS
-        return secure_sum.SumStates(folder, self.names, request.run, request.round, residents)
+        return SumStates(folder, self.names, request.run, request.round, residents)
 
     def _answer(
         self,
         request: Request,
         client: int,
-        states: secure_sum.SumStates,
-        seen: secure_sum.SeenPeers,
+        states: SumStates,
+        seen: SeenPeers,
     ) -> bytes:
         """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
         if not self.is_on:
-            raise secure_sum.SecureSumError("secure aggregation is off at this client")
+            raise SecureSumError("secure aggregation is off at this client")
         resident = self.resident(client)
         message = request.messages[client]
         asked = request.digest(message)
         again = states.answered(resident, asked)
         if again is not None:
             return again
-        if request.phase is secure_sum.Phase.ADVERTISE:
+        if request.phase is Phase.ADVERTISE:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
-            party = secure_sum.SecureClient.join(terms, client, self.identity(client))
+            party = SecureClient.join(terms, client, self.identity(client))
             states.join(resident, party)
         else:
             party = states.load(resident)
@@ -974,7 +979,7 @@ def forget_old_sums(folder: Path) -> None:
 
     ``folder``: the device's. Which sums were joined stays known.
     """
-    for path in folder.glob(f"clients/*/{_SUMS}/*{secure_sum.STATES}"):
+    for path in folder.glob(f"clients/*/{_SUMS}/*{STATES}"):
         with suppress(FileNotFoundError):  # another process has removed it
             if path.stat().st_mtime < time.time() - _FORGET_SECONDS:
                 path.unlink()
@@ -1015,18 +1020,18 @@ class Request:
             raise ValueError("which: must be places in messages")
         sent = [messages[place] for place in which]
         self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
-        self.phase = secure_sum.Phase(fields["phase"])
+        self.phase = Phase(fields["phase"])
         self.run = fields["run"]
         self.round = fields["round"]
         if type(self.run) is not str or type(self.round) is not int:
             raise ValueError("run, round: must be a name and an integer")
 
-    def terms(self, message: bytes) -> secure_sum.Terms:
+    def terms(self, message: bytes) -> Terms:
         """The terms that the server proposes, which are its message in phase ADVERTISE.
 
         ValueError where they are none, or those of another run or round.
         """
-        terms = secure_sum.Terms.read(message)
+        terms = Terms.read(message)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms

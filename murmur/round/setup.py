@@ -16,7 +16,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.cohorts import Schedule
 from murmur.round.placement import ClientPlacement, SimulatedPlacement
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app may not have
     from murmur.learning.data.datasets import Examples

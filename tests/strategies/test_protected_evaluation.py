@@ -23,7 +23,7 @@ from murmur.privacy.statement import render
 from murmur.round.client_evaluation import CLEAN, PROTECTED
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from tests.fl_app.running import interrupt, run_inline

@@ -16,7 +16,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.round import secure_summation
 from murmur.round.host import Host, SimulatedHome
 from murmur.round.task import question
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
 from tests.fl_app.running import run_inline
 

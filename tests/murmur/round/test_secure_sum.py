@@ -20,7 +20,8 @@ from murmur.privacy.ledger import Ledger
 from murmur.round import phase
 from murmur.round.host import SecureParties
 from murmur.round.secure_summation import modulus_bits
-from murmur.secure_sum import Phase, SecureSumError
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.terms import SecureSumError
 from strategies.base import CohortStrategy
 from tests.fl_app.running import run_inline
 
