@@ -6,3 +6,9 @@
 between phases, ``identity.identity_in`` a device's own key.
 See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and what not.
 """
+
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import SecureSumSettings
+
+__all__ = ["SecureClient", "SecureServer", "SecureSumSettings"]
