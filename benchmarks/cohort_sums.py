@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from benchmarks.machine import describe_machine
 from benchmarks.secure_aggregation import ours
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 LENGTH = 100
 COLLUDERS, DROPOUTS = 0.05, 0.1

@@ -32,9 +32,12 @@ from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Statement, by_participations
-from murmur.round.cohorts import ALIKE, Schedule
-from murmur.round.phase import read_report
+from murmur.round.cohorts import Schedule
+from murmur.round.phase import Question
+from murmur.round.secure_summation import Sums
+from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain
+from murmur.round.task import read_report
 from tests.federation.loopback import POLL_SECONDS, Federation, wait_for
 
 COHORT, MIB = 1000, 2**20
@@ -95,11 +98,12 @@ def server() -> Iterator[str]:
         contribution = ArrayRecord({"sum": Array(model)})
         answer = RecordDict({"contribution": contribution, "report": report})
         sent = _sent(answer)
-        summed = Plain(WeightCodec(size), ALIKE, lambda cohort: [cohort])
+        question = Question("train", 1, [0], model, WeightCodec(size), None)
+        summed = Plain(Sums(SumSetup(seed=0, num_clients=1), 1, "benchmark"), question)
 
         def add(sent: bytes = sent, summed: Plain = summed) -> None:
             content = recorddict_from_proto(Wire.FromString(sent))
-            read_report(content, [0])
+            read_report(content.config_records["report"], [0])
             summed.accept([0], content)
 
         asking = spent(partial(_sent, request))

@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -46,11 +44,11 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
-from murmur.round.cohorts import ALIKE
-from murmur.round.host import SecureParties, SimulatedHome, sealed, unsealed
-from murmur.round.phase import Outcome
-from murmur.round.secure_summation import Release, SecureSummation, Sums
-from murmur.secure_sum import SecureSumSettings
+from murmur.round.host import RunTerms, SecureParties, SimulatedHome, sealed, unsealed
+from murmur.round.phase import Outcome, Question
+from murmur.round.secure_summation import SecureSummation, Sums
+from murmur.round.setup import SumSetup
+from murmur.secure_sum.settings import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]
 
@@ -118,6 +116,7 @@ def ours(
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
     rules = settings.owner_rules()
+    run = RunTerms("benchmark", delta=0.0, rounds=1)
     asked = {node + 1: list(range(node, n, count or n)) for node in range(count or n)}
     nodes = {
         node: SecureParties(SimulatedHome.of(folder / str(node)), range(n), rules, settings.is_on)
@@ -125,18 +124,11 @@ def ours(
     }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id].answer(
         message.content))  # fmt: skip
-    setup: Any = SimpleNamespace(
-        secure_sums=settings,
-        num_clients=n,
-        least_survivors=0,
-        seed=0,
-        round_timeout=60.0,
-        query="query",
-    )
-    release = Release("benchmark", "train", codec, NonPrivateEvent(), ALIKE)
+    setup = SumSetup(seed=0, num_clients=n, secure_sums=settings, round_timeout=60.0)
+    asked_for = Question("train", 1, range(n), np.zeros(0, np.float32), codec, NonPrivateEvent)
     outcome = Outcome(1, asked=asked)
     begun = clock()
-    secure = SecureSummation(Sums(setup, n, "benchmark"), release, 1)
+    secure = SecureSummation(Sums(setup, n, "benchmark"), asked_for, NonPrivateEvent())
     invited = secure.prepare(outcome, grid)  # type: ignore[arg-type]
     for node, clients in invited.items():
         content = RecordDict()
@@ -148,7 +140,7 @@ def ours(
             grid.paused += clock() - pause
             continue
         start = clock()
-        collector = nodes[node].collector(content, lambda: False)
+        collector = nodes[node].collector(content, run, lambda: False)
         for client in left:
             collector.add(client, codec, codec.pack(vectors[client]), 1)
         collector.keep()

@@ -15,12 +15,13 @@ import numpy as np
 from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
-from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
+from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import Party, sign, word_on
 from murmur.secure_sum.keys import public_key
-from murmur.secure_sum.messages import join, seal
+from murmur.secure_sum.messages import Phase, join, seal
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import SERVERS, join_ids
+from murmur.secure_sum.terms import SERVERS, Terms, join_ids
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:
@@ -73,7 +74,7 @@ def main() -> None:
         chosen.classes,
         chosen.clients,
     )
-    bits, _ = modulus_bits(Votes(query).codec, chosen.clients)
+    bits = modulus_bits(Votes(query).codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {silent} dropouts\n"

@@ -35,11 +35,11 @@ from murmur.privacy.events import Event
 from murmur.privacy.statement import Exposure
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.phase import Guests, Outcome, Phase, Question
-from murmur.round.report import PrivacyReport
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
 from strategies.parts import Foretold, OwnModels
+from strategies.report import PrivacyReport
 
 if TYPE_CHECKING:
     from murmur.round.client_evaluation import ClientEvaluation

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from murmur.privacy.policy import Policy, Refusal
 from murmur.round.host import DeviceHome, SecureParties
-from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
+from murmur.secure_sum.identity import PinnedPeers, read_peers
+from murmur.secure_sum.settings import OwnerRules, SecureSumSettings
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
 

@@ -42,8 +42,8 @@ from murmur.privacy.audit import CONFIDENCE
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Guarantee, Statement
+from murmur.round.client_evaluation import with_evaluation
 from murmur.round.host import SimulatedHome
-from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no

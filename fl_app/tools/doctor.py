@@ -340,7 +340,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
         folder: where their keys lie.
     """
     from murmur.round.host import identity_file
-    from murmur.secure_sum import identity_in, public_identity
+    from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in clients:
         name = f"key of client {client} in secure sums"

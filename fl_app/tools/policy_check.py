@@ -35,7 +35,7 @@ def planned_releases(experiment: Experiment) -> list[Event]:
     setup = strategy.setup
     release = strategy.release_event()
     if setup.secure_sums.is_on:
-        release = strategy.report.secure_exposure(release).per_round
+        release = strategy.report.secure_exposure(release, {}).per_round
     releases: list[Event] = []
     for number in range(1, setup.cohorts.participations + 1):
         releases.append(release)

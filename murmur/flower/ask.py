@@ -364,14 +364,3 @@ def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:
             f"{len(records)} ArrayRecords in a message: must be one, which holds the model"
         )
     return records[0]
-
-
-def refused_for(kind: str) -> str:
-    """What a client says that was asked without Murmur; Flower's log on the server shows it.
-
-    ``kind``: Flower's type of the message. The text depends on nothing else.
-    """
-    return (
-        f"this client answers through Murmur only and was asked for `{kind}` without it; wrap the "
-        "server's strategy: strategy = private(...)"
-    )

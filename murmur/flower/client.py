@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
-from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, identity_in
+from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
+from murmur.secure_sum.settings import OwnerRules
 
 App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
@@ -98,17 +100,17 @@ def protect(
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
     try:
-        if alone is not None and kind == alone.purpose and protocol.ASKED not in message.content:
+        if protocol.ASKED in message.content or kind == protocol.KIND:
+            return Message(_answer(message, context, call_next, device), reply_to=message)
+        if alone is not None and kind == alone.purpose:
             return Message(_alone(message, context, call_next, device, alone), reply_to=message)
-        return Message(_answer(message, context, call_next, device), reply_to=message)
-    except NotAskedError:
-        return _error(message, protocol.refused_for(kind))
+        return _error(
+            message,
+            f"this client answers through Murmur only and was asked for `{kind}` without it; wrap "
+            "the server's strategy: strategy = private(...)",
+        )
     except Exception as error:
         return _error(message, device.home.reason(f"run {context.run_id}, {kind}", error))
-
-
-class NotAskedError(Exception):
-    """A message that is not Murmur's: neither the protocol's nor one with an ask."""
 
 
 def _error(message: Message, reason: str) -> Message:
@@ -238,8 +240,7 @@ def _answer(
     ``alone``: the ask is the device's own, and nobody else's noise is counted on.
 
     Raises:
-        NotAskedError: the message is not Murmur's.
-        RequestError, ValueError: it is, and is malformed or asks for what a device does not do.
+        RequestError, ValueError: it is malformed, or asks for what a device does not do.
         Refusal: the owner's policy lets out nothing of this algorithm, or nothing at all.
     """
     content = message.content
@@ -251,21 +252,19 @@ def _answer(
         # No phase but the masking one is charged, and so asks the policy.
         home.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
-    if protocol.ASKED not in content.config_records:
-        raise NotAskedError
     ask = Ask.in_message(content)
     if kind.partition(".")[0] != ask.purpose:
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
-    app = _App(message, context, call_next)
+    app = partial(_reply, message, context, call_next)
     with Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger) as ledger:
         host = Host(
             home=home,
             hosted=[parties.place],
             terms=RunTerms(protocol.ALGORITHM, ask.delta, ask.rounds),
-            client=_Asked(ask, content, parties.place, device, app),
+            client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
             secure=replace(parties, is_on=not ask.simulated),
@@ -345,35 +344,21 @@ def _task(ask: Ask, content: RecordDict, place: int) -> Task:
     return Task(ask.round, place, np.zeros(0, np.float32), {}, {}, ask.purpose, content)
 
 
-@dataclass(frozen=True)
-class _App:
-    """The app's own function, and the one message that it is called for.
+def _reply(message: Message, context: Context, call_next: App) -> Message:
+    """The app's own answer to its strategy's own message, which has none of our records.
 
-    Attributes:
-        message: as it came, Murmur's records among the strategy's own.
-        context: Flower's, as it came.
-        call_next: the app without protection.
+    RuntimeError where the app ends its process: what it does then is as much data as a reply.
     """
-
-    message: Message
-    context: Context
-    call_next: Callable[[Message, Context], Message]
-
-    def reply(self) -> Message:
-        """The app's own answer to its strategy's own message, which has none of our records.
-
-        RuntimeError where the app ends its process: what it does then is as much data as a reply.
-        """
-        own = {
-            name: record
-            for name, record in self.message.content.items()
-            if name not in (protocol.ASKED, RECORD)
-        }
-        message = make_message(self.message.metadata, content=RecordDict(own))
-        try:
-            return self.call_next(message, self.context)
-        except SystemExit as error:
-            raise RuntimeError(f"the app ended with sys.exit({error.code!r})") from error
+    own = {
+        name: record
+        for name, record in message.content.items()
+        if name not in (protocol.ASKED, RECORD)
+    }
+    asked = make_message(message.metadata, content=RecordDict(own))
+    try:
+        return call_next(asked, context)
+    except SystemExit as error:
+        raise RuntimeError(f"the app ended with sys.exit({error.code!r})") from error
 
 
 class _Asked:
@@ -386,7 +371,7 @@ class _Asked:
         summed: True: answers are added up, in every case.
         ask: what the round asks.
         device: whose answer it is.
-        app: what computes it.
+        app: gives the app's own reply.
         purposes: the ask's one.
         name: of the record in which the message has the model, and the reply its arrays.
         base: the arrays that were sent.
@@ -396,7 +381,7 @@ class _Asked:
     summed = True
 
     def __init__(
-        self, ask: Ask, content: RecordDict, place: int, device: Device, app: _App
+        self, ask: Ask, content: RecordDict, device: Device, app: Callable[[], Message]
     ) -> None:
         self.ask = ask
         self.device = device
@@ -442,7 +427,7 @@ class _Asked:
         steps = np.zeros(self.codec(task).size, np.int64)
         try:
             # A server may name a norm, or a metric's range, in which some numbers overflow.
-            steps = truncate(self._vector(self.app.reply()), self.ask.radius)
+            steps = truncate(self._vector(self.app()), self.ask.radius)
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise

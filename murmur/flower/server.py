@@ -49,11 +49,12 @@ from murmur.flower.ask import Ask, Layout
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
 from murmur.round.phase import Outcome, Phase, Question
-from murmur.round.placement import Placement
+from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.secure_summation import Sums
+from murmur.round.setup import SumSetup
 from murmur.round.task import RunError, printable_line, question
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Statement
@@ -340,7 +341,7 @@ class _Model:
 # A round -----------------------------------------------------------------------------------------
 
 
-class _Places:
+class _Places(ClientPlacement):
     """The nodes that the strategy has sampled, by their places in the cohort: 0 to n - 1.
 
     Flower gives a node another id each time that it registers, so no id is worth remembering. The
@@ -354,48 +355,33 @@ class _Places:
         """All of them, each on its own node; nobody is away, for the strategy saw them online."""
         return Placement({self.nodes[place]: [place] for place in clients})
 
-    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
-        """All: only a device's own ledger could say more."""
-        return list(clients)
 
-
-@dataclass(frozen=True)
-class _Setup:
-    """What phases and sums need to know (``murmur.round.setup.SumSetup``), of one round.
+@dataclass(frozen=True, kw_only=True)
+class _Setup(SumSetup):
+    """What phases and sums need to know, of one round; its noise is the operating system's.
 
     Attributes
     ----------
-    placement : _Places
-        The round's nodes.
-    secure_sums : SecureSumSettings
-        How they sum.
-    least_survivors : int
-        The ask's ``minimum``: fewer would not hold the whole noise.
-    strategy, query : str
-        The algorithm's name in the terms of a sum, and Flower's type of the protocol's messages.
     seed : int
         Draws groups, of which there is one: it decides nothing.
-    seeded_noise : bool
-        False: noise is always the operating system's.
+    round_timeout : float
+        Seconds for each phase of the protocol; training has the strategy's own timeout.
+    strategy, query : str
+        The algorithm's name in the terms of a sum, and Flower's type of the protocol's messages.
+    minimum : int
+        The ask's.
     """
 
-    placement: _Places
-    secure_sums: SecureSumSettings
-    least_survivors: int
+    seed: int = 0
+    round_timeout: float = PHASE_SECONDS
     strategy: str = protocol.ALGORITHM
     query: str = protocol.KIND
-    seed: int = 0
-    seeded_noise: bool = False
+    minimum: int
 
     @property
-    def round_timeout(self) -> float:
-        """Seconds for each phase of the protocol; training has the strategy's own timeout."""
-        return PHASE_SECONDS
-
-    @property
-    def num_clients(self) -> int:
-        """All of this cohort."""
-        return len(self.placement.nodes)
+    def least_survivors(self) -> int:
+        """The ask's ``minimum``: fewer would not hold the whole noise."""
+        return self.minimum
 
 
 @dataclass(frozen=True)
@@ -621,8 +607,12 @@ class PrivateGrid(GridAround):
                 f"epsilon={self.terms.epsilon:g}: needs more noise than entries of 32 bits hold; "
                 "raise it, or ask for fewer rounds"
             ) from error
-        minimum = ask.minimum
-        setup = _Setup(_Places(nodes), self.terms.sums, minimum)
+        setup = _Setup(
+            num_clients=len(nodes),
+            secure_sums=self.terms.sums,
+            placement=_Places(nodes),
+            minimum=ask.minimum,
+        )
         sums = Sums(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
         phase = Phase(

@@ -576,7 +576,7 @@ def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
 
 @dataclass
 class Rows:
-    """The rows of a node's, or of the server's, clients, for aggregations that are not sums.
+    """The rows of the server's clients, for aggregations that are not sums.
 
     Attributes:
         codec: of each row.
@@ -589,13 +589,6 @@ class Rows:
     weight: int = 0
     clients: list[int] = field(default_factory=list)
     packed: list[NDArray] = field(default_factory=list)
-
-    def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
-        """Take one client's packed release; MalformedError if no honest client sends it."""
-        self.codec.check(packed)
-        self.packed.append(packed)
-        self.weight += weight
-        self.clients.append(client)
 
     def add_all(self, clients: list[int], packed: NDArray, weight: int) -> None:
         """Take what a node has stacked, all of it or nothing.

@@ -7,8 +7,7 @@ A round, in the order in which it happens:
 * ``phase`` sends one question to a cohort and reads the answers; ``summation`` and
   ``secure_summation`` add them up; ``wire`` guards what travels.
 * ``task`` and ``host`` answer on a node, where ``client_state`` is what clients remember.
-* ``server_step`` moves the model, ``client_evaluation`` asks clients how good it is, and ``report``
-  says what all of it has released.
+* ``server_step`` moves the model, and ``client_evaluation`` asks clients how good it is.
 
 It knows Flower's messages and builds nothing: apps hand it values.
 """

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
@@ -24,12 +25,12 @@ from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Phase, Question
-from murmur.round.report import with_evaluation
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 
 PROTECTED = "evaluate"
 CLEAN = "evaluate without protection"
+_NOTE = "what is proven includes the protected evaluation, what is claimed does not"
 
 
 class ClientEvaluation(ABC):
@@ -291,3 +292,37 @@ class ClientEvaluation(ABC):
         pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
         self.participations = Counter(dict(pairs))
         self.sums.restore(state)
+
+
+def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int]) -> Exposure:
+    """``exposure`` and the evaluations on clients: ``event`` so often for each client.
+
+    Where ``exposure`` does not name its clients one by one, each gets the most exposed client's.
+
+    Parameters
+    ----------
+    exposure : Exposure
+        What one adversary has seen of the training.
+    event : Event
+        One evaluation as that adversary sees it.
+    counts : mapping
+        How often each client may have answered; not empty.
+    """
+    assumed = exposure.assumptions
+    if isinstance(event, SummedEvent):
+        assumed += (
+            f"every sum of an evaluation holds {event.honest_clients} honest clients' noise",
+        )
+    seen = {name: [before] for name, before in exposure.clients.items()}
+    if all(name.isdigit() for name in seen):
+        for name, count in sorted((str(client), count) for client, count in counts.items()):
+            seen.setdefault(name, []).append(RepeatedEvent(event, count))
+    else:
+        for events in seen.values():
+            events.append(RepeatedEvent(event, max(counts.values())))
+    return replace(
+        exposure,
+        clients={name: ComposedEvent(tuple(events)) for name, events in seen.items()},
+        notes=(*exposure.notes, _NOTE),
+        assumptions=assumed,
+    )

@@ -37,22 +37,23 @@ import io
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.typing import NDArray
 
-from murmur import secure_sum
 from murmur.common import framed
-from murmur.learning.codec import Codec, Rows, Sum
+from murmur.learning.codec import Codec, Sum
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError, Reply
@@ -70,6 +71,12 @@ from murmur.round.task import (
     parse_tasks,
     question,
 )
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import SeenPeers, identity_in, identity_of
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.store import STATES, SumStates
+from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
 """What trains: the release of one client, protected and as its codec packs it."""
@@ -91,10 +98,9 @@ _FORGET_SECONDS = 24 * 3600.0  # after which nobody goes on with a sum
 # Where clients live ----------------------------------------------------------------------------
 
 
-class Home(Protocol):
+@dataclass(frozen=True)
+class Home(ABC):
     """Where clients live, and what leaves it beside their releases.
-
-    ``SimulatedHome`` and ``DeviceHome`` are the two kinds.
 
     Attributes
     ----------
@@ -111,52 +117,43 @@ class Home(Protocol):
         asked once for all of them that have spent the same.
     """
 
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-    @property
-    def run(self) -> str: ...  # noqa: D102
-    @property
-    def policy(self) -> Policy: ...  # noqa: D102
-    @property
-    def free_reports(self) -> bool: ...  # noqa: D102
-    @property
-    def in_blocks(self) -> bool: ...  # noqa: D102
+    folder: Path
+    run: str
+    policy: Policy
+    free_reports: bool = field(default=False, kw_only=True)
+    in_blocks: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def memory(self) -> Path:
         """The folder of what clients remember from round to round, of this run only."""
 
+    @abstractmethod
     def reason(self, about: str, error: Exception) -> str:
         """What the server hears of a refusal; why is written to this machine's own log.
 
         ``about``: which round and client it was, for the log.
         """
 
+    @abstractmethod
     def identity(self, client: int) -> bytes:
         """The long-term private key of ``client`` in secure sums, made where there is none."""
 
 
 @dataclass(frozen=True)
-class SimulatedHome:
+class SimulatedHome(Home):
     """Virtual clients of one run in its folder: its server is the researcher's, who is told why.
 
     Attributes
     ----------
-    folder : Path
-        The run's.
-    run : str
-        Its name in the ledger.
     policy : Policy
         What a trial is held to; without one all is allowed, and counted all the same.
     free_reports : bool
         True unless the trial is to behave as a device with this policy.
     """
 
-    folder: Path
-    run: str
-    policy: Policy
-    free_reports: bool = True
-    in_blocks = True
+    free_reports: bool = field(default=True, kw_only=True)
+    in_blocks: ClassVar[bool] = True
 
     @classmethod
     def of(cls, folder: Path, policy: str | None = None, run: str | None = None) -> SimulatedHome:
@@ -182,16 +179,16 @@ class SimulatedHome:
 
     def identity(self, client: int) -> bytes:
         """From the one key of all that live here."""
-        return secure_sum.identity_of(self._identity, client)
+        return identity_of(self._identity, client)
 
     @cached_property
     def _identity(self) -> bytes:
         """That key."""
-        return secure_sum.identity_in(secure_folder(self.folder) / "identity.key")
+        return identity_in(secure_folder(self.folder) / "identity.key")
 
 
 @dataclass(frozen=True)
-class DeviceHome:
+class DeviceHome(Home):
     """A device: its server hears one sentence of whatever goes wrong, and no report is free.
 
     Attributes
@@ -203,12 +200,6 @@ class DeviceHome:
     policy : Policy
         The owner's. One that is missing or cannot be read refuses everything.
     """
-
-    folder: Path
-    run: str
-    policy: Policy
-    free_reports = False
-    in_blocks = False
 
     @property
     def memory(self) -> Path:
@@ -222,7 +213,7 @@ class DeviceHome:
 
     def identity(self, client: int) -> bytes:
         """Its own file, whose public half others may have pinned."""
-        return secure_sum.identity_in(identity_file(self.folder, client))
+        return identity_in(identity_file(self.folder, client))
 
 
 class Data(Protocol):
@@ -384,7 +375,7 @@ class Host:
                 reply = sealed(collector, refused)
                 return unsealed(self.ledger.store_reply(request, reply, self._allow))
             return unsealed(stored)
-        except (Refusal, LedgerError, secure_sum.SecureSumError) as refusal:
+        except (Refusal, LedgerError, SecureSumError) as refusal:
             # An invalid policy, a ledger that cannot be trusted, or a sum's state that another
             # message has changed: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
@@ -407,7 +398,9 @@ class Host:
 
         Under secure aggregation rows stay refused, for each would be one client's own.
         """
-        collector = self.secure.collector(content, partial(self.ledger.is_charged, request))
+        collector = self.secure.collector(
+            content, self.terms, partial(self.ledger.is_charged, request)
+        )
         # Under secure aggregation, unmasked contributions are rejected.
         if not half.summed and type(collector) is PlainSum:
             return SideBySide()
@@ -469,15 +462,7 @@ class Host:
             if not self.home.free_reports:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
-        planned = Planned(
-            algorithm=terms.algorithm,
-            purpose=task.purpose,
-            codec=half.codec(task),
-            event=event,
-            weight=half.weight(task.client),
-            seeded=terms.seeded,
-        )
-        event = collector.event(task.client, planned)
+        event = collector.event(task, half.codec(task), event, half.weight(task.client))
         account = self.account(task.client)
         return Charge(account, self.home.run, task.round, task.purpose, request, event)
 
@@ -652,43 +637,31 @@ def unsealed(stored: Reply) -> RecordDict:
 # Collect: the node halves of ``murmur.round.summation`` -----------------------------------------
 
 
-class Planned(NamedTuple):
-    """A release that is about to be made: its event, and all that a sum's terms say of it.
-
-    Attributes
-    ----------
-    algorithm, purpose : str
-        As policies and the terms of sums name them.
-    codec : Codec
-        The form in which it travels.
-    event : Event
-        What it costs by itself.
-    weight : int
-        The client's, public.
-    seeded : bool
-        Whether its noise follows from the run's seed.
-    """
-
-    algorithm: str
-    purpose: str
-    codec: Codec
-    event: Event
-    weight: int
-    seeded: bool = False  # whether its noise follows from the run's seed
-
-
-class Collector(Protocol):
+class Collector:
     """Takes the releases of one message's clients and gives the node's contribution.
 
     The node half of a summation; one is made for each message. ``event`` is asked before the
     charge, ``add`` after it, and the rest once all have been added.
+
+    Attributes
+    ----------
+    clients : list of int
+        Whose releases are in it, in order.
+    arrays : mapping
+        The contribution by name of array; none where nobody has answered. A list is the rows of an
+        array, which need not lie side by side in memory.
     """
 
-    def event(self, client: int, planned: Planned) -> Event:
-        """What ``planned.event`` is once it leaves this way; TaskError if it may not.
+    clients: list[int]
+    arrays: Mapping[str, NDArray | list[NDArray]]
 
-        What it returns is charged, so it claims no more than this way hides.
+    def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
+        """What ``event`` is once the answer to ``task`` leaves this way; TaskError if it may not.
+
+        What it returns is charged, so it claims no more than this way hides: nothing, where the
+        server may read what a single client gave. ``codec``, ``weight``: of the answer.
         """
+        return event
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Take one client's packed release; raises if it cannot, and then holds nothing of it.
@@ -699,58 +672,32 @@ class Collector(Protocol):
     def keep(self) -> None:
         """Put on disk what must be there before the contribution leaves; once, after all of it."""
 
-    @property
-    def clients(self) -> list[int]:
-        """Whose releases are in it, in order."""
-
     def report(self) -> dict[str, Any]:
         """What the server must know to read the contribution."""
-
-    @property
-    def arrays(self) -> Mapping[str, NDArray | list[NDArray]]:
-        """The contribution by name of array; none where nobody has answered.
-
-        A list is the rows of an array, which need not lie side by side in memory.
-        """
+        return {}
 
 
-class PlainSum:
+class PlainSum(Collector):
     """The node's sum (int64); the release of a single client stays in its compact form.
 
-    A server reads it: it hides no client from whoever reads messages, and is charged so.
-
-    Attributes
-    ----------
-    arrays : dict
-        ``sum``: int64 of the codec's shape, or the one client's packed release.
+    ``sum`` is of the codec's shape, or that release. A server reads it: it hides no client from
+    whoever reads messages, and is charged so.
     """
 
     def __init__(self) -> None:
-        self._sum: Sum | None = None
+        self.clients = []
         self.arrays: dict[str, NDArray] = {}
-
-    def event(self, client: int, planned: Planned) -> Event:
-        """The server may be told of a single client: nothing is hidden."""
-        return planned.event
+        self._sum: Sum | None = None
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Add to the sum."""
         if self._sum is None:
             self._sum = Sum(codec)
         self._sum.add(client, packed, weight)
+        self.clients = self._sum.clients
         self.arrays = {"sum": packed}
         if self._sum.alone is None:
             self.arrays = {"sum": self._sum.total}
-
-    def keep(self) -> None:
-        """Nothing."""
-
-    @property
-    def clients(self) -> list[int]:
-        """Whose releases are in the sum."""
-        if self._sum is None:
-            return []
-        return self._sum.clients
 
     def report(self) -> dict[str, Any]:
         """The sum's weight, and whether it is one client's packed release."""
@@ -760,56 +707,40 @@ class PlainSum:
         return {"weight": weight, "packed": len(self.clients) == 1}
 
 
-class SideBySide:
-    """The releases of one message's clients as rows (clients, ...); nothing is summed."""
+class SideBySide(Collector):
+    """The releases of one message's clients as ``rows`` (clients, ...); nothing is summed.
+
+    Each is as its codec packs it. The server sees every client's row: nothing is hidden.
+    """
+
+    name = "rows"
 
     def __init__(self) -> None:
-        self._rows: Rows | None = None
-
-    def event(self, client: int, planned: Planned) -> Event:
-        """The server sees every client's row: nothing is hidden."""
-        return planned.event
+        self.clients = []
+        self.arrays: dict[str, list[NDArray]] = {}
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """One more row."""
-        if self._rows is None:
-            self._rows = Rows(codec)
-        self._rows.add(client, packed)
+        codec.check(packed)
+        self._append(client, packed)
 
-    def keep(self) -> None:
-        """Nothing."""
-
-    @property
-    def clients(self) -> list[int]:
-        """Whose rows these are, in order."""
-        if self._rows is None:
-            return []
-        return self._rows.clients
-
-    def report(self) -> dict[str, Any]:
-        """Nothing: a row has no weight."""
-        return {}
-
-    @property
-    def arrays(self) -> dict[str, list[NDArray]]:
-        """``rows``: (clients, ...), each as its codec packs it."""
-        if self._rows is None:
-            return {}
-        return {"rows": self._rows.packed}
+    def _append(self, client: int, row: NDArray) -> None:
+        self.clients.append(client)
+        self.arrays.setdefault(self.name, []).append(row)
 
 
 class UnchargedSum(PlainSum):
     """What a server gets that asks for no mask: reports that cost nothing, and no release."""
 
-    def event(self, client: int, planned: Planned) -> Event:
+    def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
         """Refused: whatever has to be charged leaves masked only."""
         raise TaskError(
             "secure_aggregation=on: this client releases nothing but masked contributions"
         )
 
 
-class MaskedVectors:
-    """The masked contributions of one message's clients, side by side; nothing is summed here.
+class MaskedVectors(SideBySide):
+    """The ``masked`` contributions of one message's clients, a row of bytes for each.
 
     A masked vector is random to whoever does not know the masks. The server learns the sum over
     enough clients or nothing, so that a release whose mechanism says so costs less in it.
@@ -821,21 +752,28 @@ class MaskedVectors:
     content : RecordDict
         The message: what is asked, and phase MASK of the protocol. RequestError where that is
         malformed.
+    run : RunTerms
+        What all releases of the run have in common.
     charged : bool
         Whether the ledger knows this message; nothing has left then, since one that has an answer
         is not collected again. A ledger that does not know it, though these clients have masked
         for it, is an older one put in its place.
     """
 
-    def __init__(self, parties: SecureParties, content: RecordDict, charged: bool) -> None:
+    name = "masked"
+
+    def __init__(
+        self, parties: SecureParties, content: RecordDict, run: RunTerms, charged: bool
+    ) -> None:
+        super().__init__()
         self.parties = parties
+        self.run = run
         self.request = _request(content.config_records[RECORD])
         self.asked = question(content)
         self.charged = charged
         self._states = parties.states(self.request)
-        self._rows: dict[int, NDArray[np.uint8]] = {}
 
-    def event(self, client: int, planned: Planned) -> Event:
+    def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
         """Its event, hidden among the fewest honest clients whose sum this client lets out.
 
         ``terms.honest``: the terms' minimum less the colluders that they reckon with. The chance
@@ -843,22 +781,19 @@ class MaskedVectors:
         the sum's terms are for another release, SecureSumError where the server's list leaves the
         client out; nothing is charged then.
         """
-        party = self._load(client)
+        party = self._load(task.client)
         terms = party.terms
-        party.included_in(self.request.messages[client])  # before it is charged
+        party.included_in(self.request.messages[task.client])  # before it is charged
         weights = terms.least_weight, terms.greatest_weight
-        if not weights[0] <= planned.weight <= weights[1]:
+        if not weights[0] <= weight <= weights[1]:
             raise TaskError(
-                f"weight={planned.weight}: the sum's terms are for weights of {weights[0]} to "
-                f"{weights[1]}"
+                f"weight={weight}: the sum's terms are for weights of {weights[0]} to {weights[1]}"
             )
-        made = planned.algorithm, planned.purpose, planned.codec, planned.event
-        release = secure_sum.release_digest(*made, *weights, planned.seeded)
-        if planned.purpose != terms.purpose or release != terms.release:
+        made = self.run.algorithm, task.purpose, codec, event
+        release = release_digest(*made, *weights, self.run.seeded)
+        if task.purpose != terms.purpose or release != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
-        return SummedEvent(
-            planned.event, terms.honest, planned.weight, *weights, terms.release, terms.failure
-        )
+        return SummedEvent(event, terms.honest, weight, *weights, terms.release, terms.failure)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight.
@@ -869,7 +804,8 @@ class MaskedVectors:
         party = self._load(client)
         vector = codec.summand(packed, weight)
         try:
-            self._rows[client] = party.add_masks(vector, self.request.messages[client], self.asked)
+            message = self.request.messages[client]
+            self._append(client, party.add_masks(vector, message, self.asked))
         finally:
             self._states.put(self.parties.resident(client), party)
 
@@ -877,29 +813,13 @@ class MaskedVectors:
         """That these clients have masked; SecureSumError where another message came before."""
         self._states.keep()
 
-    @property
-    def clients(self) -> list[int]:
-        """Whose masked contributions these are."""
-        return list(self._rows)
-
-    def report(self) -> dict[str, Any]:
-        """Nothing: weights are masked too."""
-        return {}
-
-    @property
-    def arrays(self) -> dict[str, list[NDArray]]:
-        """``masked``: a row of bytes for each client, (clients, bytes)."""
-        if not self._rows:
-            return {}
-        return {"masked": list(self._rows.values())}
-
-    def _load(self, client: int) -> secure_sum.SecureClient:
+    def _load(self, client: int) -> SecureClient:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self._states.load(self.parties.resident(client))
         if self.charged:
             party.mask_again(self.request.messages[client], self.asked)
-        party.require_due(secure_sum.Phase.MASK)
+        party.require_due(Phase.MASK)
         return party
 
 
@@ -929,13 +849,13 @@ class SecureParties:
 
     home: Home
     hosted: Collection[int]
-    rules: secure_sum.OwnerRules
+    rules: OwnerRules
     is_on: bool
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
         record = content.config_records.get(RECORD)
-        return record is not None and record.get("phase") != secure_sum.Phase.MASK.value
+        return record is not None and record.get("phase") != Phase.MASK.value
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to such a message, for all the clients that it names.
@@ -945,22 +865,22 @@ class SecureParties:
         where it is malformed.
         """
         request = _request(content.config_records[RECORD])
-        if request.phase is secure_sum.Phase.ADVERTISE:
+        if request.phase is Phase.ADVERTISE:
             forget_old_sums(self.home.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
-            seen = secure_sum.SeenPeers(secure_folder(self.home.folder) / "seen.peers")
+            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers")
             for client in request.messages:
                 try:
                     answered[client] = self._answer(request, client, states, seen)
-                except (secure_sum.SecureSumError, ValueError) as error:
+                except (SecureSumError, ValueError) as error:
                     refused[client] = self.home.reason(f"{about}, client {client}", error)
             seen.keep()
             states.keep()
-        except (secure_sum.SecureSumError, ValueError) as error:
+        except (SecureSumError, ValueError) as error:
             answered = {}
             refused = dict.fromkeys(request.messages, self.home.reason(about, error))
         record: dict[str, Any] = {
@@ -971,12 +891,14 @@ class SecureParties:
         }
         return RecordDict({RECORD: ConfigRecord(record)})
 
-    def collector(self, content: RecordDict, is_charged: Callable[[], bool]) -> Collector:
+    def collector(
+        self, content: RecordDict, run: RunTerms, is_charged: Callable[[], bool]
+    ) -> Collector:
         """What takes the releases that a message asks for.
 
         Where the run masks, a message without phase MASK gets nothing that costs anything.
-        RequestError where the server wants masks and the run has none. ``is_charged``: whether the
-        ledger knows the message.
+        RequestError where the server wants masks and the run has none. ``run``: what
+        all its releases have in common. ``is_charged``: whether the ledger knows the message.
         """
         record = content.config_records.get(RECORD)
         if not self.is_on:
@@ -987,12 +909,12 @@ class SecureParties:
             return PlainSum()
         if record is None:
             return UnchargedSum()
-        return MaskedVectors(self, content, is_charged())
+        return MaskedVectors(self, content, run, is_charged())
 
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
-            raise secure_sum.SecureSumError(f"client {client} is not hosted here")
+            raise SecureSumError(f"client {client} is not hosted here")
         return client
 
     def identity(self, client: int) -> bytes:
@@ -1004,36 +926,36 @@ class SecureParties:
         """The file of all sums that those who live here have joined, in any run."""
         return secure_folder(self.home.folder) / "joined"
 
-    def states(self, request: Request) -> secure_sum.SumStates:
+    def states(self, request: Request) -> SumStates:
         """What the clients of ``request`` remember of its sum.
 
         In a folder of this run's own: a device may be in sums of two runs at once.
         """
         residents = [self.resident(c) for c in request.messages if c in self.hosted]
         folder = self.home.memory / _SUMS
-        return secure_sum.SumStates(folder, self.names, request.run, request.round, residents)
+        return SumStates(folder, self.names, request.run, request.round, residents)
 
     def _answer(
         self,
         request: Request,
         client: int,
-        states: secure_sum.SumStates,
-        seen: secure_sum.SeenPeers,
+        states: SumStates,
+        seen: SeenPeers,
     ) -> bytes:
         """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
         if not self.is_on:
-            raise secure_sum.SecureSumError("secure aggregation is off at this client")
+            raise SecureSumError("secure aggregation is off at this client")
         resident = self.resident(client)
         message = request.messages[client]
         asked = request.digest(message)
         again = states.answered(resident, asked)
         if again is not None:
             return again
-        if request.phase is secure_sum.Phase.ADVERTISE:
+        if request.phase is Phase.ADVERTISE:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
-            party = secure_sum.SecureClient.join(terms, client, self.identity(client))
+            party = SecureClient.join(terms, client, self.identity(client))
             states.join(resident, party)
         else:
             party = states.load(resident)
@@ -1057,8 +979,10 @@ def forget_old_sums(folder: Path) -> None:
 
     ``folder``: the device's. Which sums were joined stays known.
     """
-    for states in folder.glob(f"clients/*/{_SUMS}"):
-        secure_sum.forget_old_states(states, time.time() - _FORGET_SECONDS)
+    for path in folder.glob(f"clients/*/{_SUMS}/*{STATES}"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            if path.stat().st_mtime < time.time() - _FORGET_SECONDS:
+                path.unlink()
 
 
 def identity_file(folder: Path, client: int) -> Path:
@@ -1096,18 +1020,18 @@ class Request:
             raise ValueError("which: must be places in messages")
         sent = [messages[place] for place in which]
         self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
-        self.phase = secure_sum.Phase(fields["phase"])
+        self.phase = Phase(fields["phase"])
         self.run = fields["run"]
         self.round = fields["round"]
         if type(self.run) is not str or type(self.round) is not int:
             raise ValueError("run, round: must be a name and an integer")
 
-    def terms(self, message: bytes) -> secure_sum.Terms:
+    def terms(self, message: bytes) -> Terms:
         """The terms that the server proposes, which are its message in phase ADVERTISE.
 
         ValueError where they are none, or those of another run or round.
         """
-        terms = secure_sum.Terms.read(message)
+        terms = Terms.read(message)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms

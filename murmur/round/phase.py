@@ -23,11 +23,11 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Codec, Integers, MalformedError, Sum
+from murmur.learning.codec import Codec, Integers, Sum
 from murmur.privacy.events import Event
 from murmur.round import cohorts, secure_summation, wire
 from murmur.round.setup import SumSetup
-from murmur.round.task import Task, printable_line
+from murmur.round.task import Task, printable_line, read_report
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Exposure  # loads SciPy
@@ -365,7 +365,7 @@ class Phase:
             self._lose(clients, f"node failed: {reason}", reply.error.code)
             return
         try:
-            answered, refused = read_report(reply.content, clients)
+            answered, refused = read_report(reply.content.config_records["report"], clients)
             if answered:
                 self.summation.accept(answered, reply.content)
             outcome.bytes_up += wire.reply_size(
@@ -374,7 +374,7 @@ class Phase:
             # As large as the model, and in the sum; Flower's views of the records live on.
             for record in reply.content.array_records.values():
                 record.clear()
-        except (MalformedError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             outcome.fail(clients, f"rejected: {printable_line(error)}")
             outcome.possibly_released += clients
             return
@@ -408,26 +408,3 @@ class Phase:
         # Distributed noise needs enough clients in every sum; secure sums enforce this.
         smallest = min((size for size in outcome.sizes if size), default=0)
         return len(outcome.answered) >= least and smallest >= self.sums.least_summed
-
-
-def read_report(content: RecordDict, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-    """Which of ``clients`` answered in a node's reply, and who refused and why.
-
-    Reasons become one printable line each. MalformedError, KeyError or TypeError where the reply
-    does not speak of each of ``clients`` exactly once.
-    """
-    report = content.config_records["report"]
-    answered = _ids(report["clients"])
-    refused = _ids(report["refused"])
-    reasons = report["reasons"]
-    if sorted(answered + refused) != sorted(clients):
-        raise MalformedError("it answers for other clients than it was asked for")
-    if not isinstance(reasons, list) or len(reasons) != len(refused):
-        raise MalformedError("every refusal needs its reason")
-    return answered, {c: printable_line(why) for c, why in zip(refused, reasons, strict=True)}
-
-
-def _ids(value: object) -> list[int]:
-    if not isinstance(value, list) or not all(type(item) is int for item in value):
-        raise MalformedError(f"client ids must be a list of integers, got {value!r:.60}")
-    return value

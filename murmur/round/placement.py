@@ -53,11 +53,13 @@ class ClientPlacement(Protocol):
         """Those of ``clients`` whose data may have been released in round ``number``.
 
         Asked once their node has ended with an error, or they have refused. Where it cannot know,
-        it answers all: an account may hold too much, never too little. ``purpose``: the phase's.
+        as on devices, whose own ledgers alone could say more, it answers all: an account may hold
+        too much, never too little. ``purpose``: the phase's.
         """
+        return list(clients)
 
 
-class SimulatedPlacement:
+class SimulatedPlacement(ClientPlacement):
     """A simulation's nodes: each takes an even share of whoever is asked.
 
     Attributes
@@ -97,7 +99,7 @@ class SimulatedPlacement:
         return [client for client in clients if str(client) in charged]
 
 
-class DevicePlacement:
+class DevicePlacement(ClientPlacement):
     """Devices: whoever is hosted by a node that is online, once the quorum is there.
 
     Parameters
@@ -132,10 +134,6 @@ class DevicePlacement:
                 too_few = f"not asked: fewer than {least} of {len(wanted)} clients are online"
                 return Placement({}, {**dict.fromkeys(wanted, too_few), **placement.away})
             time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-
-    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
-        """All: only a device's own ledger could say more."""
-        return list(clients)
 
     def _split(self, grid: Grid, wanted: Sequence[int]) -> Placement:
         online = self.enrolment.hosted(grid.get_nodes())

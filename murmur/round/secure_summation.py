@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,66 +26,25 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur import secure_sum
 from murmur.common import experiment_rng, framed, replace_file, unframed
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
-from murmur.round.cohorts import Weights, require_weight
+from murmur.round.cohorts import require_weight
 from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain, Rows, Summation
-from murmur.round.task import RECORD, RunError, printable_line, question
+from murmur.round.task import RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import REPLIES, reply_size, request_size
-from murmur.secure_sum import Phase, SecureServer, SecureSumError, SecureSumSettings, Terms
 from murmur.secure_sum.blame import Blame
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import SecureSumSettings
+from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 if TYPE_CHECKING:
     from murmur.round.phase import Outcome, Question
 
 Replies = Mapping[int, bytes]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What each client of a phase releases: all that the terms of a secure sum say of it.
-
-    Attributes
-    ----------
-    algorithm, purpose : str
-        As both halves and owners' policies name them.
-    codec : Codec
-        The form of a contribution.
-    event : Event
-        What one release costs by itself.
-    weights : Weights
-        Between which bounds clients' weights lie.
-    seeded : bool
-        Whether its noise follows from the run's seed.
-    """
-
-    algorithm: str
-    purpose: str
-    codec: Codec
-    event: Event
-    weights: Weights
-    seeded: bool = False
-
-    @property
-    def digest(self) -> str:
-        """What clients compare with the release that they are about to make, in hexadecimal.
-
-        A client that finds another one refuses, uncharged: in a sum of unlike releases the others'
-        noise would not be what its event counts on.
-        """
-        return secure_sum.release_digest(
-            self.algorithm,
-            self.purpose,
-            self.codec,
-            self.event,
-            self.weights.least,
-            self.weights.greatest,
-            self.seeded,
-        )
 
 
 class Sums:
@@ -133,22 +93,11 @@ class Sums:
         Called once for each phase. Rows, where this kind of phase needs them; secure sums where
         they are on; else a plain sum.
         """
-        codec = question.codec
-        weights = question.weights
-        number = question.number
         if self.rows:
-            return Rows(codec, weights)
+            return Rows(question)
         if not self.settings.is_on or question.event is None:
-            return Plain(codec, weights, lambda cohort: self.groups(cohort, number))
-        release = Release(
-            self.setup.strategy,
-            question.purpose,
-            codec,
-            question.event(),
-            weights,
-            self.setup.seeded_noise,
-        )
-        return SecureSummation(self, release, number)
+            return Plain(self, question)
+        return SecureSummation(self, question, question.event())
 
     @property
     def least_hidden(self) -> int:
@@ -215,30 +164,29 @@ def groups_of(
     return [sorted(group.tolist()) for group in np.array_split(clients, count)]
 
 
-def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
-    """Bits that hold every sum of total ``weight`` and the weight; whether it has a sign.
+def modulus_bits(codec: Codec, weight: int) -> int:
+    """Bits that hold every sum of total ``weight`` and the weight.
 
     So sums modulo 2^bits are the sums themselves. ValueError where that is more than 64.
     """
     least, greatest = codec.limits(weight)
-    signed = least < 0
-    bits = max(greatest, weight, -least).bit_length() + signed
+    bits = max(greatest, weight, -least).bit_length() + (least < 0)
     if bits > 64:
         raise ValueError(f"weight={weight}: all weights together may be at most {codec.capacity}")
-    return bits, signed
+    return bits
 
 
-class SecureSummation:
+class SecureSummation(Summation):
     """The secure sums of one phase, one for each group; see ``Summation`` for the methods.
 
     Parameters
     ----------
     sums : Sums
         What lasts from phase to phase.
-    release : Release
-        What each client gives.
-    number : int
-        The round.
+    question : Question
+        What each client is asked.
+    event : Event
+        What one release costs by itself.
 
     Attributes
     ----------
@@ -252,12 +200,12 @@ class SecureSummation:
 
     side_by_side = True
 
-    def __init__(self, sums: Sums, release: Release, number: int) -> None:
+    def __init__(self, sums: Sums, question: Question, event: Event) -> None:
         self.sums = sums
-        self.release = release
-        self.number = number
-        self.added = Sum(release.codec)
-        self.journal = Journal(release.purpose, number, sums.journal)
+        self.question = question
+        self.event = event
+        self.added: Sum = Sum(question.codec)
+        self.journal = Journal(question.purpose, question.number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
         self._sums: list[SecureServer] = []  # none where no sum could begin
         self._going: list[SecureServer] = []  # those that can still be revealed
@@ -288,10 +236,7 @@ class SecureSummation:
             outcome.fail(outcome.clients, f"secure aggregation: {error}")
             return {}
         self.journal.terms = terms
-        setup = self.sums.setup
-        self.exchange = Exchange(
-            terms[0].run, outcome, grid, setup.round_timeout, self.journal, setup.query
-        )
+        self.exchange = Exchange(self.sums.setup, terms[0].run, outcome, grid, self.journal)
         self._going = list(self._sums)
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
         proposed: dict[int, bytes] = {}
@@ -321,7 +266,7 @@ class SecureSummation:
         """Add one node's masked contributions (clients, bytes) to the sums.
 
         A vector of a wrong length accuses its client. SecureSumError for a client that was not
-        asked or answers twice, neither of which gets past ``murmur.round.phase.read_report``.
+        asked or answers twice, neither of which gets past ``murmur.round.task.read_report``.
         """
         masked = array_from_bytes(content.array_records["contribution"]["masked"].data)
         if masked.dtype != np.uint8 or masked.ndim != 2 or len(masked) != len(clients):
@@ -351,24 +296,34 @@ class SecureSummation:
     def _terms(self) -> list[Terms]:
         """The terms of each group's sum; ValueError where the cohort is too small for them."""
         sums = self.sums
-        release = self.release
-        weights = self.release.weights
-        groups = sums.groups(self.outcome.clients, self.number)
+        question = self.question
+        weights = question.weights
+        groups = sums.groups(self.outcome.clients, question.number)
         sums.require_enough(groups)
+        # A client compares it with what it is about to release. One that finds another digest
+        # refuses, uncharged: the others' noise would not be what its event counts on.
+        release = release_digest(
+            sums.setup.strategy,
+            question.purpose,
+            question.codec,
+            self.event,
+            weights.least,
+            weights.greatest,
+            sums.setup.seeded_noise,
+        )
         terms = []
         for group, clients in enumerate(groups):
-            bits, _ = modulus_bits(release.codec, weights.greatest * len(clients))
             terms.append(
                 sums.settings.terms(
                     sums.run,
-                    self.number,
+                    question.number,
                     clients,
-                    length=int(np.prod(release.codec.shape)) + 1,
-                    bits=bits,
+                    length=int(np.prod(question.codec.shape)) + 1,
+                    bits=modulus_bits(question.codec, weights.greatest * len(clients)),
                     least=sums.least_hidden,
                     group=group,
-                    purpose=release.purpose,
-                    release=release.digest,
+                    purpose=question.purpose,
+                    release=release,
                     least_weight=weights.least,
                     greatest_weight=weights.greatest,
                 )
@@ -378,17 +333,17 @@ class SecureSummation:
     def _server(self, terms: Terms) -> SecureServer:
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
-        dropouts = settings.expected_dropouts(terms)
+        dropouts = int(settings.dropouts * terms.holders)  # expected, of a client's share holders
         return SecureServer(terms, dropouts, self.sums.blame.most, settings.pinned(terms.clients))
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""
-        codec = self.release.codec
+        codec = self.question.codec
         vector = each.total(replies, signed=codec.limits(1)[0] < 0)
         clients = each.survivors
         self.outcome.sizes.append(len(clients))
         try:
-            weight = require_weight(int(vector[-1]), clients, self.release.weights.of)
+            weight = require_weight(int(vector[-1]), clients, self.question.weights.of)
             self.added.add_total(list(clients), vector[:-1].reshape(codec.shape), weight)
         except MalformedError as error:
             self.spoiled.append(clients)
@@ -431,41 +386,34 @@ def _hear(each: SecureServer, replies: Replies) -> dict[int, bytes]:
     return {}
 
 
+@dataclass
 class Exchange:
     """The protocol's phases as Flower messages: one to each node, for all of its clients.
 
-    Parameters
+    Attributes
     ----------
+    setup : SumSetup
+        Says how long a phase may take, and of which type messages are.
     run : str
         Names the server's run and differs between runs.
     outcome : Outcome
         Who fails is noted in it; its ``asked`` says which node hosts whom.
     grid : Grid
         By which nodes are reached.
-    timeout : float
-        Seconds for each phase.
     journal : Journal
         Holds the replies of phases that were over before an interruption.
-    kind : str
-        Flower's type of these messages.
     """
 
-    def __init__(
-        self,
-        run: str,
-        outcome: Outcome,
-        grid: Grid,
-        timeout: float,
-        journal: Journal,
-        kind: str = "query",
-    ) -> None:
-        self.run = run
-        self.outcome = outcome
-        self.grid = grid
-        self.timeout = timeout
-        self.journal = journal
-        self.kind = kind
-        self.nodes = {c: node for node, clients in outcome.asked.items() for c in clients}
+    setup: SumSetup
+    run: str
+    outcome: Outcome
+    grid: Grid
+    journal: Journal
+
+    @cached_property
+    def nodes(self) -> dict[int, int]:
+        """Which node hosts each client."""
+        return {c: node for node, clients in self.outcome.asked.items() for c in clients}
 
     def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send each client its message of ``phase``; the answers that came back, by client.
@@ -485,10 +433,10 @@ class Exchange:
             self.outcome.bytes_down += request_size(content, clients)
             group = str(self.outcome.number)
             messages.append(
-                Message(content, dst_node_id=node, message_type=self.kind, group_id=group)
+                Message(content, dst_node_id=node, message_type=self.setup.query, group_id=group)
             )
         answers: dict[int, bytes] = {}
-        for reply in self.grid.send_and_receive(messages, timeout=self.timeout):
+        for reply in self.grid.send_and_receive(messages, timeout=self.setup.round_timeout):
             clients = asked.pop(reply.metadata.src_node_id, [])
             try:
                 answers |= self._read(reply, clients)
@@ -529,23 +477,14 @@ class Exchange:
         if reply.has_error():
             raise ValueError(printable_line(reply.error.reason))
         record = reply.content.config_records[RECORD]
-        answered = _list(record["clients"], int)
-        messages = _list(record["messages"], bytes)
-        refused = _list(record["refused"], int)
-        reasons = _list(record["reasons"], str)
-        if sorted(answered + refused) != sorted(clients):
-            raise ValueError("it answers for other clients than it was asked for")
-        if len(messages) != len(answered) or len(reasons) != len(refused):
-            raise ValueError("an answer and a client for each other")
+        answered, refused = read_report(record, clients)
+        messages: Any = record["messages"]
+        if not isinstance(messages, list) or not all(type(each) is bytes for each in messages):
+            raise MalformedError("answers must be a list of bytes")
+        answers = dict(zip(answered, messages, strict=True))
         self.outcome.bytes_up += reply_size(reply.content, RECORD)
-        self.outcome.failed.update(zip(refused, map(printable_line, reasons), strict=True))
-        return dict(zip(answered, messages, strict=True))
-
-
-def _list(value: object, kind: type) -> list:
-    if not isinstance(value, list) or not all(type(item) is kind for item in value):
-        raise TypeError(f"expected a list of {kind.__name__}")
-    return value
+        self.outcome.failed.update(refused)
+        return answers
 
 
 _TOTAL = "total"

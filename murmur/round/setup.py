@@ -7,7 +7,7 @@ without the rest (``murmur.flower.server``); ``ServerSetup`` is all of it.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.cohorts import Schedule
 from murmur.round.placement import ClientPlacement, SimulatedPlacement
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 
 if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app may not have
     from murmur.learning.data.datasets import Examples
@@ -24,38 +24,48 @@ if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app ma
     from murmur.learning.training.trainer import Trainer
 
 
-class SumSetup(Protocol):
-    """What a phase and its sums need to know of a run; see ``ServerSetup`` for the names.
+@dataclass(frozen=True, kw_only=True)
+class SumSetup:
+    """What a phase and its sums need to know of a run.
 
     Attributes
     ----------
+    seed : int
+        From which all draws follow that are no noise.
+    num_clients : int
+        Clients of the federation.
+    seeded_noise : bool
+        For reproductions; the statement is then void.
+    secure_sums : SecureSumSettings
+        Whether clients mask what they send.
+    round_timeout : float
+        Seconds for a phase.
+    placement : ClientPlacement
+        Which node is asked for which client.
+    strategy : str
+        Its name in the configuration, which clients compare with their own.
     query : str
-        Flower's type of the messages in which a secure sum's protocol travels.
+        Flower's type of the messages of secure sums.
     """
 
+    seed: int
+    num_clients: int
+    seeded_noise: bool = False
+    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
+    round_timeout: float = 3600.0
+    placement: ClientPlacement = field(default_factory=SimulatedPlacement)
+    strategy: str = ""
+    query: str = "query"
+
     @property
-    def seed(self) -> int: ...  # noqa: D102
-    @property
-    def num_clients(self) -> int: ...  # noqa: D102
-    @property
-    def seeded_noise(self) -> bool: ...  # noqa: D102
-    @property
-    def secure_sums(self) -> SecureSumSettings: ...  # noqa: D102
-    @property
-    def round_timeout(self) -> float: ...  # noqa: D102
-    @property
-    def placement(self) -> ClientPlacement: ...  # noqa: D102
-    @property
-    def strategy(self) -> str: ...  # noqa: D102
-    @property
-    def query(self) -> str: ...  # noqa: D102
-    @property
-    def least_survivors(self) -> int: ...  # noqa: D102
+    def least_survivors(self) -> int:
+        """The fewest clients whose shared noise keeps the budget; 0 where none is shared."""
+        return 0
 
 
-@dataclass(frozen=True)
-class ServerSetup:
-    """What the ServerApp gives to a strategy.
+@dataclass(frozen=True, kw_only=True)
+class ServerSetup(SumSetup):
+    """What the ServerApp gives to a strategy, beside what sums need.
 
     Attributes
     ----------
@@ -67,22 +77,12 @@ class ServerSetup:
         The server's own test set.
     budget : Budget
         ε and δ, for how many rounds, and against whom.
-    seed : int
-        From which all draws follow that are no noise.
-    num_clients, cohort_size : int
-        Clients of the federation, and how many of them a round samples.
+    cohort_size : int
+        How many clients a round samples.
     quorum : float
         The share of the cohort that must answer for a round to count, in (0, 1].
     client_sizes : tuple of int, or None
         Examples of every client, public by configuration; None: they are not public.
-    seeded_noise : bool
-        For reproductions; the statement is then void.
-    secure_sums : SecureSumSettings
-        Whether clients mask what they send.
-    round_timeout : float
-        Seconds for a phase.
-    placement : ClientPlacement
-        Which node is asked for which client.
     schedule : Schedule or None
         Who is asked when; None: random cohorts.
     metrics : mapping
@@ -91,36 +91,19 @@ class ServerSetup:
         The statement's sentence on owners' rows outside of clients, if there are any.
     warnings : tuple of str
         What the statement says beside the strategy's own warnings, of the data.
-    strategy : str
-        Its name in the configuration, which clients compare with their own.
-    query : str
-        Flower's type of the messages of secure sums.
-
-    Raises
-    ------
-    ValueError
-        ``cohort_size`` or ``quorum`` is out of its range.
     """
 
     trainer: "Trainer"
     public: NDArray[np.float32]
     test: "Examples"
     budget: Budget
-    seed: int
-    num_clients: int
     cohort_size: int
     quorum: float
     client_sizes: tuple[int, ...] | None = None
-    seeded_noise: bool = False
-    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
-    round_timeout: float = 3600.0
-    placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     schedule: Schedule | None = None
     metrics: "Mapping[str, Metric]" = field(default_factory=dict)
     split: str = ""
     warnings: tuple[str, ...] = ()
-    strategy: str = ""
-    query: str = "query"
 
     @cached_property
     def cohorts(self) -> Schedule:
@@ -132,7 +115,7 @@ class ServerSetup:
 
     @property
     def least_survivors(self) -> int:
-        """The fewest clients whose shared noise keeps the budget; 0 where none is shared."""
+        """By the budget: so many that its honest clients are among them."""
         honest = self.budget.honest_clients
         if honest > 1:
             return honest + self.secure_sums.colluders
@@ -147,12 +130,3 @@ class ServerSetup:
         if self.seeded_noise:
             return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
         return NoiseGenerator.from_os()
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.cohort_size <= self.num_clients:
-            raise ValueError(
-                f"clients_per_round={self.cohort_size}: must lie in 1..{self.num_clients} "
-                "(federation.num_clients)"
-            )
-        if not 0 < self.quorum <= 1:
-            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")

@@ -22,21 +22,22 @@ not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from murmur.learning import codec as forms
-from murmur.round.cohorts import Weights, require_weight
+from murmur.round.cohorts import require_weight
 
 if TYPE_CHECKING:
-    from murmur.round.phase import Outcome
+    from murmur.round.phase import Outcome, Question
+    from murmur.round.secure_summation import Sums
 
 
-class Summation(Protocol):
-    """The server half: what becomes of the answers of one phase.
+class Summation:
+    """The server half: what becomes of the answers of one phase. Each way overrides what it needs.
 
     The phase calls the methods in their order: ``members`` and ``prepare`` once, ``invite`` for
     each message, ``accept`` for each reply that has a contribution, and ``finish`` once.
@@ -45,24 +46,25 @@ class Summation(Protocol):
 
     Attributes
     ----------
+    added : Sum or Rows
+        What has been added so far; audits' canaries are added to it at the end.
     side_by_side : bool
         Whether a node's contribution has a part for each of its clients; else it is their sum.
     """
 
+    added: forms.Sum | forms.Rows
     side_by_side: bool
-
-    @property
-    def added(self) -> forms.Sum | forms.Rows:
-        """What has been added so far; audits' canaries are added to it at the end."""
 
     def members(self, cohort: Sequence[int]) -> list[int]:
         """Those of ``cohort`` that are asked, ascending."""
+        return list(cohort)
 
     def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
         """Whom to ask, by node: all of ``outcome.asked`` but those that cannot take part.
 
         ``grid``: for messages that a summation needs beforehand.
         """
+        return outcome.asked
 
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add what a node's ``clients`` need to take part to the message ``content``."""
@@ -78,42 +80,24 @@ class Summation(Protocol):
         """All have answered that will: complete ``added``, and ``outcome.sizes``."""
 
 
-class Plain:
+class Plain(Summation):
     """The server adds up what it can read.
 
     Parameters
     ----------
-    codec : Codec
-        The form of one client's contribution.
-    weights : Weights
-        A client's public weight; any other is refused.
-    groups : callable
-        The groups of a cohort that secure sums would have been over, whose sizes a simulation of
-        them reports.
+    sums : Sums
+        Has the groups that secure sums would have been over, whose sizes a simulation of them
+        reports.
+    question : Question
+        What each client is asked; one of another weight than its public one is refused.
     """
 
     side_by_side = False
 
-    def __init__(
-        self,
-        codec: forms.Codec,
-        weights: Weights,
-        groups: Callable[[Sequence[int]], Sequence[Sequence[int]]],
-    ) -> None:
-        self.added = forms.Sum(codec)
-        self.weights = weights
-        self.groups = groups
-
-    def members(self, cohort: Sequence[int]) -> list[int]:
-        """All of them."""
-        return list(cohort)
-
-    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
-        """All that a node hosts."""
-        return outcome.asked
-
-    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
-        """Nothing is needed."""
+    def __init__(self, sums: Sums, question: Question) -> None:
+        self.sums = sums
+        self.question = question
+        self.added: forms.Sum = forms.Sum(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add a node's sum, or the packed release of its one client.
@@ -123,7 +107,7 @@ class Plain:
         """
         report = content.config_records["report"]
         array = forms.array_from_bytes(content.array_records["contribution"]["sum"].data)
-        weight = require_weight(report["weight"], clients, self.weights.of)
+        weight = require_weight(report["weight"], clients, self.question.weights.of)
         if not report["packed"]:
             self.added.add_total(clients, array, weight)
         elif len(clients) == 1:
@@ -134,11 +118,11 @@ class Plain:
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing but how many of each group have answered."""
         answered = set(self.added.clients)
-        groups = self.groups(outcome.clients)
+        groups = self.sums.groups(outcome.clients, self.question.number)
         outcome.sizes = [len(answered.intersection(group)) for group in groups]
 
 
-class Rows:
+class Rows(Summation):
     """The server keeps each client's contribution, for aggregations that are no sums.
 
     It reads each of them, so only what a client's own noise hides is hidden.
@@ -146,25 +130,11 @@ class Rows:
 
     side_by_side = True
 
-    def __init__(self, codec: forms.Codec, weights: Weights) -> None:
-        self.added = forms.Rows(codec)
-        self.weights = weights
-
-    def members(self, cohort: Sequence[int]) -> list[int]:
-        """All of them."""
-        return list(cohort)
-
-    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
-        """All that a node hosts."""
-        return outcome.asked
-
-    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
-        """Nothing is needed."""
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.added: forms.Rows = forms.Rows(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Take a row for each of ``clients``."""
         rows = forms.array_from_bytes(content.array_records["contribution"]["rows"].data)
-        self.added.add_all(clients, rows, sum(map(self.weights.of, clients)))
-
-    def finish(self, outcome: Outcome) -> None:
-        """Nothing is missing, and nothing was summed."""
+        self.added.add_all(clients, rows, sum(map(self.question.weights.of, clients)))

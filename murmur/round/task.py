@@ -241,6 +241,30 @@ def printable_line(reason: object) -> str:
     return text
 
 
+def read_report(
+    report: Mapping[str, object], clients: Sequence[int]
+) -> tuple[list[int], dict[int, str]]:
+    """Which of ``clients`` answered by a node's own ``report``, and who refused and why.
+
+    Reasons become one printable line each. MalformedError or KeyError where it does not speak of
+    each of ``clients`` exactly once.
+    """
+    answered = _ids(report["clients"])
+    refused = _ids(report["refused"])
+    reasons = report["reasons"]
+    if sorted(answered + refused) != sorted(clients):
+        raise MalformedError("it answers for other clients than it was asked for")
+    if not isinstance(reasons, list) or len(reasons) != len(refused):
+        raise MalformedError("every refusal needs its reason")
+    return answered, {c: printable_line(why) for c, why in zip(refused, reasons, strict=True)}
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r:.60}")
+    return value
+
+
 def error_log(folder: Path) -> Path:
     """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
     return folder / "errors.log"

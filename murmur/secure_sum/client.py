@@ -25,23 +25,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
-from murmur.secure_sum.identity import (
-    ADVERTISED_BYTES,
-    SIGNATURE_BYTES,
-    Advertisement,
-    Party,
-    Peers,
-    about_boxes,
-    about_dealing,
-    about_mask,
-    is_signed,
-    new_identity,
-    require_own_keys,
-    self_mask_key,
-    sign,
-    word_on,
-)
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     Entropy,
@@ -142,25 +127,25 @@ class SecureClient:
         if not terms.names(me):
             raise SecureSumError(f"client {me} is not in the cohort that the server names")
         if identity is None:
-            identity = new_identity(entropy)
+            identity = identities.new_identity(entropy)
         return cls(terms, me, identity, scalar(entropy), scalar(entropy), scalar(entropy))
 
     @_once(Phase.ADVERTISE)
     def advertise(self) -> bytes:
         """Phase 1: the public halves of all four keys, signed; ``ADVERTISED_BYTES``."""
         keys = map(public_key, (self.channel, self.mask, self.seed))
-        self.advertised = Advertisement.sign(self.identity, self.terms, self.me, *keys)
+        self.advertised = identities.Advertisement.sign(self.identity, self.terms, self.me, *keys)
         return self.advertised
 
     @_once(Phase.SHARE)
-    def share(self, message: bytes, peers: Peers | None = None) -> bytes:
+    def share(self, message: bytes, peers: identities.Peers | None = None) -> bytes:
         """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
         Fewer than ``threshold`` neighbours, a key that two clients have or that is no point, or one
         that ``peers`` does not accept as its client's (None: any is), and the client gives up.
         """
         terms = self.terms
-        self.public = self._from_neighbours(message, ADVERTISED_BYTES)
+        self.public = self._from_neighbours(message, identities.ADVERTISED_BYTES)
         me = self._own
         parties = self._parties(self.public)
         for party in parties.values():
@@ -168,21 +153,20 @@ class SecureClient:
             decoded(party.shown.mask)  # needed in MASK only, when all is charged
         self._require_holders(len(parties) + 1)
         shown = {party.id: party.shown for party in (me, *parties.values())}
-        identities = {client: ad.identity for client, ad in shown.items()}
-        require_own_keys(identities)
-        keys = [key for ad in shown.values() for key in ad.keys[1:]]
+        keys = [key for ad in shown.values() for key in ad.keys]
         if len(set(keys)) < len(keys):
             raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
-            peers.accept(terms, identities)
+            peers.accept(terms, {client: ad.identity for client, ad in shown.items()})
         holders = terms.holders_of(self.me)
         public = me.shown.seed, me.shown.mask
+        bound = identities.about_dealing(terms, me)
         dealing, dealt = Dealing.of(
-            self.seed, self.mask, terms.threshold, len(holders), about_dealing(terms, me), public
+            self.seed, self.mask, terms.threshold, len(holders), bound, public
         )
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
-        about = {v: about_boxes(terms, me, party) for v, party in parties.items()}
+        about = {v: identities.about_boxes(terms, me, party) for v, party in parties.items()}
         channels = {v: party.shown.channel for v, party in parties.items()}
         sealed = {}
         for v, both in self._derive(self.channel, channels, about, 2 * KEY_BYTES).items():
@@ -237,9 +221,12 @@ class SecureClient:
         self.asked = asked
         me = self._own
         parties = self._parties(self._known(included))
-        about = {v: about_mask(terms, me, party, asked, message) for v, party in parties.items()}
+        about = {
+            v: identities.about_mask(terms, me, party, asked, message)
+            for v, party in parties.items()
+        }
         public = {v: party.shown.mask for v, party in parties.items()}
-        keys: list[tuple[bytes, masks.Sign]] = [(self_mask_key(self.seed, terms, me), 1)]
+        keys: list[tuple[bytes, masks.Sign]] = [(identities.self_mask_key(self.seed, terms, me), 1)]
         for v, key in self._derive(self.mask, public, about).items():
             keys.append((key, 1 if v > self.me else -1))
         return masks.pack(vector, terms.bits, keys)
@@ -257,7 +244,7 @@ class SecureClient:
             raise SecureSumError("the list of survivors is not one of this sum's")
         self._require_listed(survivors)
         self.survivors = message
-        return sign(self.identity, self._word_of(self._own))
+        return identities.sign(self.identity, self._word_of(self._own))
 
     @_once(Phase.REVEAL)
     def reveal(self, message: bytes) -> bytes:
@@ -266,12 +253,12 @@ class SecureClient:
         Of b_v for a survivor v, of the mask key for another; never of both. Only where as many
         share holders have signed the same lists as restore a secret.
         """
-        words = self._from_neighbours(message, SIGNATURE_BYTES)
+        words = self._from_neighbours(message, identities.SIGNATURE_BYTES)
         included = self.terms.parted(self.included)
         survivors = self.terms.parted(self.survivors)
         signers = self._parties(v for v in self._known(survivors) if v in words)
         confirmed = sum(
-            is_signed(party.shown.identity, words[v], self._word_of(party))
+            identities.is_signed(party.shown.identity, words[v], self._word_of(party))
             for v, party in signers.items()
         )
         self._require_holders(confirmed + 1)
@@ -305,7 +292,7 @@ class SecureClient:
         if self.done == after and (self.included, self.asked) == (message, asked):
             self.done -= 1
 
-    def answer(self, phase: Phase, message: bytes, peers: Peers | None = None) -> bytes:
+    def answer(self, phase: Phase, message: bytes, peers: identities.Peers | None = None) -> bytes:
         """The answer in any phase that needs no data of the client's; ValueError in MASK.
 
         ``message``: what the server sent with the phase. ``peers``: see ``share``.
@@ -338,12 +325,12 @@ class SecureClient:
         return part(message, size, self._neighbours)
 
     @property
-    def _own(self) -> Party:
-        return Party.of(self.me, self.advertised)
+    def _own(self) -> identities.Party:
+        return identities.Party.of(self.me, self.advertised)
 
-    def _parties(self, clients: Iterable[int]) -> dict[int, Party]:
+    def _parties(self, clients: Iterable[int]) -> dict[int, identities.Party]:
         """Those of the neighbours whose keys have come."""
-        return {v: Party.of(v, self.public[v]) for v in clients}
+        return {v: identities.Party.of(v, self.public[v]) for v in clients}
 
     def _derive(
         self,
@@ -368,9 +355,9 @@ class SecureClient:
             keys[v] = self.derived[about[v]] = derive(secret, about[v], size)
         return keys
 
-    def _word_of(self, signer: Party) -> bytes:
+    def _word_of(self, signer: identities.Party) -> bytes:
         """What ``signer`` signs in CONFIRM if it was sent what this one was sent."""
-        return word_on(self.included, self.survivors, self.asked, self.terms, signer)
+        return identities.word_on(self.included, self.survivors, self.asked, self.terms, signer)
 
     def _included(self, message: bytes) -> frozenset[int]:
         """The list of those included, if a sum of theirs could be revealed."""

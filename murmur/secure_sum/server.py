@@ -151,16 +151,18 @@ class SecureServer:
         """
         included = {c for c in self._held if c not in self.accused and c not in without}
         refused = Counter(dealer for dealer, _ in self.conflicts)
-        spare = self.terms.holders - self.dropouts - self._needed
+        spare = self.terms.holders - self.dropouts - self.terms.threshold
         lonely = [
             c
             for c in sorted(included)
-            if 0 < refused[c] > spare or self._holders(c, included) < self._needed
+            if 0 < refused[c] > spare or self._holders(c, included) < self.terms.threshold
         ]
         while lonely:
             included.difference_update(lonely)
             self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
-            lonely = [c for c in sorted(included) if self._holders(c, included) < self._needed]
+            lonely = [
+                c for c in sorted(included) if self._holders(c, included) < self.terms.threshold
+            ]
         self.included = frozenset(included)
         self._require(len(included), Phase.CHECK)
         return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
@@ -280,17 +282,17 @@ class SecureServer:
         And whoever held one, where that is proven: honest holders' shares lie on one polynomial,
         and this is it if ``threshold`` honest ones must be among those whose shares do.
         """
-        if len(held) < self._needed:
+        if len(held) < self.terms.threshold:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
-                f"{owner}'s secrets, {self._needed} are needed"
+                f"{owner}'s secrets, {self.terms.threshold} are needed"
             )
         shown = self._parties[owner].shown
         public = shown.mask
         if self._due(owner) == SEED:
             public = shown.seed
         try:
-            secret, wrong = restore(held, self._needed, public)
+            secret, wrong = restore(held, self.terms.threshold, public)
         except SecureSumError as error:
             self.accused[owner] = "it and others have shared what restores no secret"
             raise SecureSumError(
@@ -298,15 +300,10 @@ class SecureServer:
             ) from error
         if wrong:
             proven = [owner]
-            if len(wrong) < self.liars <= len(held) - len(wrong) - self._needed:
+            if len(wrong) < self.liars <= len(held) - len(wrong) - self.terms.threshold:
                 proven += [self.terms.holders_of(owner)[place] for place in wrong]
             self.accused |= dict.fromkeys(proven, f"a share of client {owner}'s that was wrong")
         return secret
-
-    @property
-    def _needed(self) -> int:
-        """How many shares restore a secret."""
-        return self.terms.threshold
 
     def _due(self, owner: int) -> int:
         """Which of its two secrets may be revealed: a survivor's seed, another's mask key."""
@@ -360,8 +357,8 @@ class SecureServer:
         """SecureSumError where somebody's masks could not be removed any more."""
         for owner in sorted(self.included):
             holders = self._holders(owner, left)
-            if self._needs_removal(owner) and holders < self._needed:
+            if self._needs_removal(owner) and holders < self.terms.threshold:
                 raise SecureSumError(
                     f"aborted after phase {phase}: {holders} clients are left that hold shares "
-                    f"of client {owner}'s secrets, {self._needed} are needed"
+                    f"of client {owner}'s secrets, {self.terms.threshold} are needed"
                 )

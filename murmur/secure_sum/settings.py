@@ -148,10 +148,6 @@ class SecureSumSettings:
         """What simulated clients ask of a sum: what the run's settings say, and no more."""
         return OwnerRules(self.colluders, neighbours=2, server=self.server)
 
-    def expected_dropouts(self, terms: Terms) -> int:
-        """How many share holders of a client are expected to fall silent."""
-        return math.floor(self.dropouts * terms.holders)
-
     def failure_probability(self, cohort: int) -> float:
         """How likely one sum's ring protects less than it says: at most; 0 without a ring.
 

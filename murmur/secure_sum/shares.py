@@ -13,8 +13,7 @@ on it, and a holder that later reveals another share is found by its hash.
 
 A dealer and a holder that work together can agree on a share that lies off the dealer's
 polynomial: its hash fits, and no honest holder sees it. ``restore`` finds the secret nonetheless by
-Reed-Solomon decoding (Gao, "A new algorithm for decoding Reed-Solomon codes", 2003): of m shares up
-to (m − threshold) / 2 may be wrong.
+Reed-Solomon decoding (Massey 1969): of m shares up to (m − threshold) / 2 may be wrong.
 """
 
 import hashlib
@@ -40,8 +39,6 @@ HASHES_BYTES = 3 * _HASH  # of a holder's three numbers
 TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + HASHES_BYTES  # both r, p(i), i's hashes
 _WEIGHT_BYTES = 16
 _KINDS = tuple(b"share%c" % place for place in (SEED, KEY, _BLIND))  # what is hashed begins with
-
-_Polynomial = list[int]  # coefficients, the constant one first; [] is 0
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ def passes(share: bytes, test: bytes) -> bool:
         return False
     pieces = piece(share, SEED), piece(share, KEY)
     s, k = (int.from_bytes(each, "big") for each in pieces)
-    if max(s, k) >= keys.ORDER:  # the same number in other bytes, which ``restore`` calls wrong
+    if max(s, k) >= keys.ORDER:  # the same number in other bytes, which no honest dealer sends
         return False
     r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
     answer = int.from_bytes(test[CHALLENGE_BYTES:-HASHES_BYTES], "big")
@@ -230,16 +227,19 @@ def restore(
     for where those suffice. SecureSumError where too many are wrong.
     """
     secret = combine(shares, threshold)
-    if secret.strip(b"\0") and keys.public_key(secret) == public:
+    if _is_behind(secret, public):
         return secret, frozenset()
-    found = _decode({i + 1: int.from_bytes(s, "big") for i, s in shares.items()}, threshold)
-    if found is None or not found[0]:
+    wrong = _wrong({i + 1: int.from_bytes(s, "big") for i, s in shares.items()}, threshold)
+    right = {i: s for i, s in shares.items() if i + 1 not in wrong}
+    secret = combine(right, threshold)
+    if not _is_behind(secret, public):
         raise SecureSumError("too many of its shares are wrong")
-    secret = keys.to_bytes(found[0])
-    if keys.public_key(secret) != public:
-        raise SecureSumError("too many of its shares are wrong")
-    wrong = {i for i, s in shares.items() if value_at(found, i + 1) != int.from_bytes(s, "big")}
-    return secret, frozenset(wrong)
+    return secret, frozenset(x - 1 for x in wrong)
+
+
+def _is_behind(secret: bytes, public: bytes) -> bool:
+    """Whether ``secret``, which may be 0, is the private half of ``public``."""
+    return secret != bytes(keys.KEY_BYTES) and keys.public_key(secret) == public
 
 
 @lru_cache(maxsize=64)
@@ -306,62 +306,54 @@ def _numbers(challenge: bytes) -> tuple[int, int]:
     return int.from_bytes(challenge[:half], "big"), int.from_bytes(challenge[half:], "big")
 
 
-def _decode(points: Mapping[int, int], threshold: int) -> _Polynomial | None:
-    """The polynomial of degree below ``threshold`` through most of ``points``, if there is one.
+def _wrong(points: Mapping[int, int], threshold: int) -> set[int]:
+    """Those x of ``points`` (y by x) that lie off the one polynomial that goes through most.
 
-    Gao's algorithm: interpolate all points, then run Euclid's algorithm against the polynomial
-    that is 0 at all of them until the rest is short enough.
+    Of degree below ``threshold``. Its points add nothing to a syndrome Σ w_x y x^j, where 1/w_x is
+    the product of x − z over all other z (Reed and Solomon's code in Goppa's form), so that
+    syndromes follow a recurrence whose roots are the x that are sought. SecureSumError where more
+    are wrong than syndromes can tell.
     """
-    above: _Polynomial = [1]
-    through: _Polynomial = []
-    for x, y in points.items():  # Newton's interpolation
-        step = (y - value_at(through, x)) * pow(value_at(above, x), -1, keys.ORDER) % keys.ORDER
-        through = _minus(through, [-step * c for c in above])
-        above = _minus([0, *above], [x * c for c in above])
-    old = above
-    new = through
-    old_factor: _Polynomial = []
-    new_factor: _Polynomial = [1]
-    while 2 * (len(new) - 1) >= len(points) + threshold:
-        quotient, rest = _divide(old, new)
-        factor = _minus(old_factor, _times(quotient, new_factor))
-        old_factor = new_factor
-        new_factor = factor
-        old = new
-        new = rest
-    found, rest = _divide(new, new_factor)
-    if not found or rest or len(found) > threshold:
-        return None
-    return found
+    terms = []
+    for x, y in points.items():
+        product = 1
+        for other in points:
+            if other != x:
+                product = product * (x - other) % keys.ORDER
+        terms.append(y * pow(product, -1, keys.ORDER) % keys.ORDER)
+    syndromes = []
+    for _ in range(len(points) - threshold):
+        syndromes.append(sum(terms) % keys.ORDER)
+        terms = [term * x % keys.ORDER for term, x in zip(terms, points, strict=True)]
+    recurrence = _recurrence(syndromes)
+    wrong = {x for x in points if value_at(recurrence[::-1], x) == 0}
+    if len(wrong) != len(recurrence) - 1 or 2 * len(wrong) > len(syndromes):
+        raise SecureSumError("too many of its shares are wrong")
+    return wrong
 
 
-def _minus(one: _Polynomial, other: _Polynomial) -> _Polynomial:
-    length = max(len(one), len(other))
-    padded = (p + [0] * (length - len(p)) for p in (one, other))
-    return _trimmed([(a - b) % keys.ORDER for a, b in zip(*padded, strict=True)])
+def _recurrence(sequence: Sequence[int]) -> list[int]:
+    """The shortest c_0 = 1, c_1, ..., c_L with Σ c_k a_(n−k) = 0 from n = L on, modulo ORDER.
 
-
-def _times(one: _Polynomial, other: _Polynomial) -> _Polynomial:
-    product = [0] * (len(one) + len(other))
-    for i, a in enumerate(one):
-        for j, b in enumerate(other):
-            product[i + j] = (product[i + j] + a * b) % keys.ORDER
-    return _trimmed(product)
-
-
-def _divide(one: _Polynomial, other: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
-    """Quotient and rest of one / other, modulo ORDER; ``other`` is not 0."""
-    quotient = [0] * max(len(one) - len(other) + 1, 0)
-    rest = list(one)
-    inverse = pow(other[-1], -1, keys.ORDER)
-    for place in reversed(range(len(quotient))):
-        factor = quotient[place] = rest[place + len(other) - 1] * inverse % keys.ORDER
-        for i, c in enumerate(other):
-            rest[place + i] = (rest[place + i] - factor * c) % keys.ORDER
-    return _trimmed(quotient), _trimmed(rest)
-
-
-def _trimmed(polynomial: _Polynomial) -> _Polynomial:
-    while polynomial and not polynomial[-1]:
-        polynomial.pop()
-    return polynomial
+    Massey, "Shift-register synthesis and BCH decoding", IEEE Trans. Inf. Theory 1969.
+    """
+    found = [1]
+    before = [1]  # the last one that was shorter, by ``gap`` terms ago, and by how much it failed
+    failed = 1
+    gap = 1
+    length = 0
+    for n in range(len(sequence)):
+        off = sum(c * sequence[n - k] for k, c in enumerate(found)) % keys.ORDER
+        if off:
+            factor = off * pow(failed, -1, keys.ORDER)
+            mended = found + [0] * (len(before) + gap - len(found))
+            for k, c in enumerate(before):
+                mended[gap + k] = (mended[gap + k] - factor * c) % keys.ORDER
+            if 2 * length <= n:
+                before = found
+                failed = off
+                gap = 0
+                length = n + 1 - length
+            found = mended
+        gap += 1
+    return found + [0] * (length + 1 - len(found))

@@ -22,7 +22,7 @@ from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import SHARE_BYTES
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
 
-_SUFFIX = ".states"
+STATES = ".states"  # ends the names of their files
 _ID_BYTES = 8
 # Of a state: whose it is, its four secrets, how many phases are done, places of what is alike.
 _FIXED = struct.Struct(f">Q{4 * f'{KEY_BYTES}s'}B5I")
@@ -120,11 +120,11 @@ class SumStates:
 
     def _find(self, clients: Collection[int]) -> None:
         """Read the files in which ``clients`` lie: one, unless nodes were given other clients."""
-        self._own = self.folder / f"{self.sum}.{min(clients, default=0)}{_SUFFIX}"
+        self._own = self.folder / f"{self.sum}.{min(clients, default=0)}{STATES}"
         left = set(clients)
         self._look(self._own, left)
         if left & self._had_joined:
-            for path in sorted(self.folder.glob(f"{self.sum}.*{_SUFFIX}")):
+            for path in sorted(self.folder.glob(f"{self.sum}.*{STATES}")):
                 self._look(path, left)
 
     def _look(self, path: Path, left: set[int]) -> None:
@@ -171,22 +171,9 @@ class SumStates:
             clients = " ".join(map(str, sorted(self._joining)))
             replace_durably(self.names, before + f"{self.sum} {clients}\n".encode("ascii"))
             sync_folder(self.names.parent)
-        for path in self.folder.glob(f"*{_SUFFIX}"):
+        for path in self.folder.glob(f"*{STATES}"):
             if not path.name.startswith(self.sum):
                 path.unlink(missing_ok=True)
-
-
-def forget_old_states(folder: Path, before: float) -> None:
-    """Remove all states in ``folder`` that nobody has gone on with since ``before``: secrets.
-
-    ``before``: by ``time.time``. Which sums were joined stays known.
-    """
-    for path in folder.glob(f"*{_SUFFIX}"):
-        try:
-            if path.stat().st_mtime < before:
-                path.unlink()
-        except FileNotFoundError:  # another process has removed it
-            continue
 
 
 @dataclass
@@ -221,7 +208,9 @@ class _File:
 
     def content(self) -> bytes:
         """The inverse of ``read``."""
-        entries = (_number(client, _ID_BYTES) + each for client, each in self.entries.items())
+        entries = (
+            client.to_bytes(_ID_BYTES, "big") + each for client, each in self.entries.items()
+        )
         return framed(framed(*self.shared), *entries)
 
     def state(self, client: int, round: int) -> SecureClient:
@@ -266,10 +255,6 @@ class _File:
         if len(found) != 3:
             raise self.damaged
         return found
-
-
-def _number(number: int, size: int) -> bytes:
-    return number.to_bytes(size, "big")
 
 
 def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:

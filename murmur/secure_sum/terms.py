@@ -16,11 +16,12 @@ import hashlib
 import json
 import math
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,24 +46,6 @@ _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 class SecureSumError(Exception):
     """A party refuses to go on: what it received is not what an honest run would send."""
-
-
-class _Near(NamedTuple):
-    """Who is near one client: all of its cohort, or those near in the ring (a Harary graph).
-
-    Attributes:
-        holders: of its secrets' shares, itself and its neighbours, in order.
-        neighbours: the same without itself.
-        places: of each holder, from 0.
-    """
-
-    holders: tuple[int, ...]
-    neighbours: tuple[int, ...]
-    places: dict[int, int]
-
-
-def _places(holders: Sequence[int]) -> dict[int, int]:
-    return {holder: place for place, holder in enumerate(holders)}
 
 
 def list_size(among: Sequence[int]) -> int:
@@ -321,24 +304,42 @@ class Terms:
         """Whether ``client`` is in the cohort."""
         return client in self._everybody
 
-    def holders_of(self, client: int) -> tuple[int, ...]:
-        """Who holds shares of ``client``'s secrets: itself and its neighbours, in order."""
-        return self._near(client).holders
+    @cached_property
+    def holders_of(self) -> Callable[[int], tuple[int, ...]]:
+        """Who holds shares of a client's secrets: itself and its neighbours, in order.
+
+        All of the cohort, or those near in the ring (a Harary graph), which are worked out for the
+        clients that are asked for: a device needs its own.
+        """
+        if self.neighbours is None:
+            return lambda client: self.clients
+        half = self.neighbours // 2
+        ring = self.ring
+        places = {client: place for place, client in enumerate(ring)}
+
+        @cache
+        def near(client: int) -> tuple[int, ...]:
+            steps = range(places[client] - half, places[client] + half + 1)
+            return tuple(sorted(ring[step % len(ring)] for step in steps))
+
+        return near
+
+    @cached_property
+    def neighbours_of(self) -> Callable[[int], tuple[int, ...]]:
+        """With whom a client exchanges keys, shares and masks, in order."""
+        return cache(lambda client: tuple(v for v in self.holders_of(client) if v != client))
 
     def place_of(self, client: int, holder: int) -> int:
         """Which of the holders of ``client``'s secrets ``holder`` is, from 0."""
-        return self._near(client).places[holder]
+        return bisect_left(self.holders_of(client), holder)
 
-    def neighbours_of(self, client: int) -> tuple[int, ...]:
-        """With whom ``client`` exchanges keys, shares and masks, in order."""
-        return self._near(client).neighbours
-
-    def parted(self, joined: bytes) -> frozenset[int]:
+    @cached_property
+    def parted(self) -> Callable[[bytes], frozenset[int]]:
         """Who is in a list of the sum's clients (``join_ids``), as a server sends it to all.
 
         Parted once for all clients of a process. SecureSumError for what is no such list.
         """
-        return self._parted(joined)
+        return lru_cache(maxsize=8)(lambda joined: frozenset(part_ids(joined, self.clients)))
 
     @cached_property
     def digest(self) -> bytes:
@@ -384,35 +385,6 @@ class Terms:
     @cached_property
     def _everybody(self) -> frozenset[int]:
         return frozenset(self.clients)
-
-    @cached_property
-    def _in_ring(self) -> dict[int, int]:
-        """The place of each client in the ring."""
-        return {client: place for place, client in enumerate(self.ring)}
-
-    @cached_property
-    def _near(self) -> Callable[[int], _Near]:
-        """Who is near a client, worked out for those that are asked for: a device needs its own."""
-        places = _places(self.clients)
-
-        @cache
-        def near(client: int) -> _Near:
-            holders = self.clients
-            found = places
-            if self.neighbours is not None:
-                half = self.neighbours // 2
-                at = self._in_ring[client]
-                steps = range(at - half, at + half + 1)
-                holders = tuple(sorted(self.ring[step % len(self.ring)] for step in steps))
-                found = _places(holders)
-            others = tuple(other for other in holders if other != client)
-            return _Near(holders, others, found)
-
-        return near
-
-    @cached_property
-    def _parted(self) -> Callable[[bytes], frozenset[int]]:
-        return lru_cache(maxsize=8)(lambda joined: frozenset(part_ids(joined, self.clients)))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping."""

@@ -177,8 +177,9 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
             asked: Any = message.content.config_records["task"]
             if message.metadata.message_type == "train":
                 [client] = asked["clients"]
-                strategy = experiment.strategy
-                summed = Plain(strategy.codec(), strategy.weights(), lambda cohort: [cohort])
+                phase = experiment.strategy.phase
+                assert phase is not None
+                summed = Plain(phase.sums, phase.question)
                 summed.accept([client], reply.content)
                 told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply

@@ -25,11 +25,10 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RunError
-from murmur.secure_sum import Phase, SecureClient
-from murmur.secure_sum.client import SEALED_BYTES
+from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Advertisement, Party, about_dealing
 from murmur.secure_sum.keys import POINT_BYTES, public_key, scalar
-from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import Dealing
 
 VICTIM = 0

@@ -23,7 +23,7 @@ from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
 from murmur.round.task import RECORD
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import HONEST, SERVERS
 from research.frontier.rows import SEEDS, Cell
 

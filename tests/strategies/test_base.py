@@ -31,7 +31,16 @@ def strategy(cohort=6, clients=10, quorum=0.5, seed=1):
     )
     test = Examples(np.zeros((4, 1, 2, 2), np.float32), np.zeros(4, np.int64))
     budget = Budget(np.inf, 1e-5)
-    setup = ServerSetup(trainer, test.images, test, budget, seed, clients, cohort, quorum)
+    setup = ServerSetup(
+        trainer=trainer,
+        public=test.images,
+        test=test,
+        budget=budget,
+        seed=seed,
+        num_clients=clients,
+        cohort_size=cohort,
+        quorum=quorum,
+    )
     return FedAvg(setup, server_step=Sgd(learning_rate=1.0), protection=Unprotected)
 
 

@@ -18,7 +18,7 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.round.setup import ServerSetup
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from strategies.dpfl_bnn import DPFLBNN
 from tests.made import made
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.codec import LabelCodec, Rows, Sum
+from murmur.learning.codec import LabelCodec, Sum
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import Weights
 from murmur.round.host import MaskedVectors
@@ -28,7 +28,7 @@ from murmur.round.phase import Phase as RoundPhase
 from murmur.round.phase import Question
 from murmur.round.secure_summation import Sums
 from murmur.round.task import RECORD, printable_line
-from murmur.secure_sum import Phase
+from murmur.secure_sum.messages import Phase
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 
@@ -87,11 +87,11 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     """
     codec, clients = strategy.codec(), message.content["task"]["clients"]
     total = Sum(codec)
-    rows = Rows(codec)
+    rows = []
     for client in clients:
         size = codec.count if isinstance(codec, LabelCodec) else codec.shape
         total.add(client, codec.pack(np.zeros(size)), strategy.weights().of(client))
-        rows.add(client, codec.pack(np.zeros(size)))
+        rows.append(codec.pack(np.zeros(size)))
     report = {
         "clients": list(clients),
         "refused": [],
@@ -102,7 +102,7 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     if strategy.summed:
         return report, total.total
     report = {name: report[name] for name in ("clients", "refused", "reasons")}
-    return report, np.stack(rows.packed)
+    return report, np.stack(rows)
 
 
 def sent(strategy: Any, contribution: Any) -> dict[str, Any]:

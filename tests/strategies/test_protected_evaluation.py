@@ -23,7 +23,7 @@ from murmur.privacy.statement import render
 from murmur.round.client_evaluation import CLEAN, PROTECTED
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from tests.fl_app.running import interrupt, run_inline
@@ -41,7 +41,15 @@ def setup(**changed):
     test = Examples(np.zeros((4, 1, 2, 2), np.float32), np.zeros(4, np.int64))
     known = {"client_sizes": (30,) * CLIENTS, **changed}
     return ServerSetup(
-        trainer, test.images, test, Budget(np.inf, 1e-5), 1, CLIENTS, CLIENTS, 0.5, **known
+        trainer=trainer,
+        public=test.images,
+        test=test,
+        budget=Budget(np.inf, 1e-5),
+        seed=1,
+        num_clients=CLIENTS,
+        cohort_size=CLIENTS,
+        quorum=0.5,
+        **known,
     )
 
 

@@ -21,7 +21,7 @@ from murmur.privacy.events import Adjacency, SummedEvent
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
-from murmur.secure_sum import release_digest
+from murmur.secure_sum.terms import release_digest
 from tests import charge_tape
 from tests.asked_of_device import CASES, MATTERS, RESULTS, Asked
 from tests.charge_tape import Tape

@@ -13,10 +13,10 @@ from murmur.common import unframed
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
+from murmur.round import secure_summation
 from murmur.round.host import Host, SimulatedHome
-from murmur.round.secure_summation import Release
 from murmur.round.task import question
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
 from tests.fl_app.running import run_inline
 
@@ -129,22 +129,26 @@ def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path,
 def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, monkeypatch, what):
     # The server makes terms for one release and asks for another: earlier versions charged the
     # victim as if the others released the same.
-    plainly = Release.digest.fget
+    plainly = secure_summation.release_digest
 
-    def digest(self):
+    def digest(algorithm, purpose, codec, event, least, greatest, seeded):
+        made = {
+            "algorithm": algorithm,
+            "purpose": purpose,
+            "codec": codec,
+            "event": event,
+            "seeded": seeded,
+        }
         other = {
-            "event": RandomizedResponseEvent(9.0, 10),
+            "event": replace(event, event=RepeatedEvent(RandomizedResponseEvent(9.0, 10), 3)),
             "codec": LabelCodec(4, 10),
             "algorithm": "another",
             "purpose": "label",
-            "seeded": not self.seeded,
+            "seeded": not seeded,
         }
-        if what == "event":
-            event = replace(self.event, event=RepeatedEvent(other["event"], 3))
-            return plainly(replace(self, event=event))
-        return plainly(replace(self, **{what: other[what]}))
+        return plainly(**{**made, what: other[what]}, least_weight=least, greatest_weight=greatest)
 
-    monkeypatch.setattr(Release, "digest", property(digest))
+    monkeypatch.setattr(secure_summation, "release_digest", digest)
     run = run_inline(tmp_path / "run", ON, "federation.num_rounds=1")
     assert "terms are for another release" in run.rows()[1]["failed"]["0"]
     with Ledger(run.path / "ledger.sqlite") as ledger:

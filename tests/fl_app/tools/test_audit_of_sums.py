@@ -17,7 +17,7 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.host import MaskedVectors, SimulatedHome
-from murmur.secure_sum import SecureServer
+from murmur.secure_sum.server import SecureServer
 
 COMMON = [
     "engine=inline",

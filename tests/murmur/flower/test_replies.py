@@ -16,7 +16,7 @@ from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD
-from murmur.secure_sum import Terms, release_digest
+from murmur.secure_sum.terms import Terms, release_digest
 from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}

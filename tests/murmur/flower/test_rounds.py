@@ -22,7 +22,7 @@ from murmur.flower.client import protect
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD, RunError
-from murmur.secure_sum import Phase
+from murmur.secure_sum.messages import Phase
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
@@ -390,7 +390,7 @@ def test_an_assumption_that_an_owner_does_not_make_is_refused(tmp_path, missing,
 
 
 def test_pinned_peers_need_no_assumption_that_nobody_is_invented(tmp_path):
-    from murmur.secure_sum import identity_in, public_identity
+    from murmur.secure_sum.identity import identity_in, public_identity
 
     grid = Nodes(app_of(), devices=tmp_path)
     folders = sorted(tmp_path.iterdir())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from murmur.round.secure_summation import groups_of
-from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.blame import DEDUCED, Blame, fewest_liars
+from murmur.secure_sum.settings import SecureSumSettings
 
 
 def test_the_smallest_explanation_is_counted():

@@ -7,15 +7,18 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from murmur.learning.codec import BitCodec
-from murmur.round.host import SecureParties, SimulatedHome
+from murmur.round.host import RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, question
-from murmur.secure_sum import OwnerRules, Phase, SecureServer, SecureSumError
-from murmur.secure_sum.terms import join_ids
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.terms import SecureSumError, join_ids
 from tests.murmur.secure_sum.secure_summing import terms
 
 CLIENTS = range(6)
 CODEC = BitCodec(8)
 AGREED = terms(6, length=9, bits=4)
+RUN = RunTerms("", 1e-5, 1)
 VECTORS = {c: np.random.default_rng(c).integers(0, 2, 8, bool) for c in CLIENTS}
 
 
@@ -39,7 +42,7 @@ class Node:
         home = SimulatedHome.of(self.folder)
         parties = SecureParties(home, CLIENTS, OwnerRules(), True)
         if phase is Phase.MASK:
-            collector = parties.collector(content, lambda: charged)
+            collector = parties.collector(content, RUN, lambda: charged)
             try:
                 for client in here:
                     collector.add(client, CODEC, CODEC.pack(VECTORS[client]), 1)

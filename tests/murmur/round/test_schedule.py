@@ -46,8 +46,3 @@ def test_poisson_cohorts_come_from_the_noise_and_may_hold_anybody():
     assert (schedule.participations, schedule.cohorts().rate) == (9, 0.25)
     assert schedule.includes(0, 1)
     assert Schedule("random", 200, 50, 9, seed=1).cohorts().rate is None
-
-
-def test_an_unknown_schedule_is_refused():
-    with pytest.raises(ValueError, match="schedule=sorted: must be one of random, rotate, poisson"):
-        Schedule("sorted", 2, 1, 1, 1)

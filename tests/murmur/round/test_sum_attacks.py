@@ -2,7 +2,8 @@
 
 import pytest
 
-from murmur.secure_sum import Phase, SecureSumSettings
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.settings import SecureSumSettings
 from research.attacks.sums import ATTACKS, run
 
 SMALL = [

@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from murmur.privacy.noise import NoiseGenerator
-from murmur.secure_sum import (
-    Phase,
-    SecureClient,
-    SecureServer,
-    SecureSumError,
-    SecureSumSettings,
-    Terms,
-)
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.store import restored, stored
+from murmur.secure_sum.terms import SecureSumError, Terms
 
 ASKED = b"what all of them are asked"
 State = tuple[bytes, list[bytes]]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.identity import (
     Party,
     about_boxes,
@@ -12,6 +11,7 @@ from murmur.secure_sum.identity import (
     word_on,
 )
 from murmur.secure_sum.keys import scalar
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
 
 TERMS = SecureSumSettings("on").terms("run", 1, range(6), 10, 20)

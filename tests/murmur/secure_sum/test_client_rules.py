@@ -5,18 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from murmur.secure_sum import (
-    OwnerRules,
-    Phase,
-    PinnedPeers,
-    SecureClient,
-    SecureSumError,
-    masks,
-)
-from murmur.secure_sum.identity import Party, public_identity, self_mask_key
-from murmur.secure_sum.messages import join, part
+from murmur.secure_sum import masks
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import Party, PinnedPeers, public_identity, self_mask_key
+from murmur.secure_sum.messages import Phase, join, part
+from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.shares import SEED, piece
-from murmur.secure_sum.terms import join_ids
+from murmur.secure_sum.terms import SecureSumError, join_ids
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
 
 

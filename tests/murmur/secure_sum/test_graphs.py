@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import (
     HONEST,
     LYING,

@@ -13,27 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import BLOCK
-from murmur.secure_sum import (
-    Phase,
+from murmur.secure_sum import masks, shares
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import (
+    Party,
     PinnedPeers,
-    SecureClient,
-    SecureServer,
-    SecureSumError,
-    SecureSumSettings,
     SeenPeers,
-    SumStates,
-    Terms,
     identity_in,
-    masks,
+    keys_digest,
     read_peers,
-    shares,
+    self_mask_key,
 )
-from murmur.secure_sum.identity import Party, keys_digest, self_mask_key
 from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar, to_bytes
-from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.messages import Phase, join, part
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import restore
-from murmur.secure_sum.store import restored
-from murmur.secure_sum.terms import context
+from murmur.secure_sum.store import SumStates, restored
+from murmur.secure_sum.terms import SecureSumError, Terms, context
 from tests.murmur.secure_sum.secure_summing import terms, written
 
 SECRET = bytes(range(32))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from murmur.secure_sum import Phase, SecureServer, masks
+from murmur.secure_sum import masks
 from murmur.secure_sum.identity import ADVERTISED_BYTES
-from murmur.secure_sum.messages import part
+from murmur.secure_sum.messages import Phase, part
+from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.shares import KEY, SEED
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from murmur.secure_sum import Terms
+from murmur.secure_sum.terms import Terms
 from tests.murmur.secure_sum.secure_summing import terms
 from tests.murmur.secure_sum.transcripts import Transcript
 

@@ -14,17 +14,15 @@ from unittest import mock
 
 import numpy as np
 
-from murmur.secure_sum import (
-    Phase,
+from murmur.secure_sum.client import SEALED_BYTES, SecureClient
+from murmur.secure_sum.identity import (
+    Advertisement,
     PinnedPeers,
-    SecureClient,
-    SecureSumError,
-    SecureSumSettings,
-    Terms,
+    about_dealing,
     public_identity,
+    sign,
+    word_on,
 )
-from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.identity import Advertisement, about_dealing, sign, word_on
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     POINT_BYTES,
@@ -34,9 +32,10 @@ from murmur.secure_sum.keys import (
     private_key,
     public_key,
 )
-from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.messages import Phase, join, part
+from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
-from murmur.secure_sum.terms import join_ids
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
 FORGERIES = ("none", "multiple", "copy", "one identity")

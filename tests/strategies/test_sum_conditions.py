@@ -1,5 +1,7 @@
 """What a statement says of a server that sees only sums: its conditions, by how they are taken."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from fl_app.config.composition import choices, compose
@@ -9,8 +11,8 @@ from fl_app.run.experiment import Experiment
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from murmur.round.cohorts import Weights
-from murmur.round.report import secure_exposure
-from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.settings import SecureSumSettings
+from strategies.report import PrivacyReport
 from tests.node_keys import openssh
 from tests.sums import noised
 
@@ -19,8 +21,12 @@ ALIKE = Weights(lambda client: 1)
 
 
 def exposure(settings, clients=1000, weights=ALIKE):
-    release = noised(FINE, 1).event
-    return secure_exposure(settings, clients, release, {0: 2, 1: 2}, clients, weights)
+    strategy = SimpleNamespace(
+        setup=SimpleNamespace(secure_sums=settings, cohort_size=clients),
+        sums=SimpleNamespace(least_survivors=clients),
+        weights=lambda: weights,
+    )
+    return PrivacyReport(strategy).secure_exposure(noised(FINE, 1).event, {0: 2, 1: 2})
 
 
 def conditions(settings, clients=1000):
