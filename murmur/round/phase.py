@@ -366,15 +366,14 @@ class Phase:
             return
         try:
             answered, refused = read_report(reply.content.config_records["report"], clients)
-            if answered:
+            size = wire.reply_size(reply.content, "report", question.codec, question.weights.of)
+            if answered:  # last: what is rejected must be in no sum
                 self.summation.accept(answered, reply.content)
-            outcome.bytes_up += wire.reply_size(
-                reply.content, "report", question.codec, question.weights.of
-            )
+            outcome.bytes_up += size
             # As large as the model, and in the sum; Flower's views of the records live on.
             for record in reply.content.array_records.values():
                 record.clear()
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             outcome.fail(clients, f"rejected: {printable_line(error)}")
             outcome.possibly_released += clients
             return

@@ -117,6 +117,8 @@ HOSTILE: dict[str, dict] = {
     "weight missing": {"weight": None},
     "packed for two": {"packed": True, "values": np.zeros(17, np.float32)},
     "reasons missing": {"refused": [1], "reasons": []},
+    "messages of none": {"messages": [], "values": np.full(17, 2**30, np.int64)},
+    "messages no list": {"messages": 5, "values": np.full(17, 2**30, np.int64)},
 }
 
 
