@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers, Parts, WeightCodec, vector_codec
+from murmur.privacy.events import LONGEST_VECTOR
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from strategies.base import CohortStrategy, Event, Exposure, Parameters, ServerSetup
@@ -61,6 +62,12 @@ class FedAvg(CohortStrategy):
                 "secure_aggregation=on: a sum of too few clients is lost as a whole, so that one "
                 "client more or less moves it by more than its update; set "
                 "privacy.secure_aggregation=off, or protection=distributed"
+            )
+        longest = self.trainer.num_parameters
+        if setup.budget.is_private and longest > LONGEST_VECTOR:
+            raise ValueError(
+                f"model: {longest:,} numbers; at most {LONGEST_VECTOR:,} are released with noise. "
+                "Train a part of them, such as a low-rank adapter (model=lora)"
             )
         self.server_step = server_step
         self.parts = Parts(update=self.trainer.num_parameters)

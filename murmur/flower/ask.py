@@ -32,8 +32,8 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import GridCodec, array_from_bytes
-from murmur.privacy.events import Assumption, Release
+from murmur.learning.codec import LARGEST, GridCodec, array_from_bytes
+from murmur.privacy.events import LONGEST_VECTOR, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.settings import Count, Positive, Share, settings
@@ -193,10 +193,21 @@ class Ask:
 
         Raises:
             ValueError: 32 bits cannot hold the vector and 12 standard deviations of one client's
-                noise.
+                noise, or the vector is longer than the noise is proven for.
         """
+        if size > LONGEST_VECTOR:
+            raise ValueError(
+                f"{size:,} numbers of a model: at most {LONGEST_VECTOR:,} are released; name "
+                "arrays that nobody needs to train in frozen=[...]"
+            )
         step = self.radius / CLIP_STEPS
-        return AskedCodec(size, step, CLIP_STEPS + self.mechanism.reach, ask=self.digest)
+        bound = CLIP_STEPS + self.mechanism.reach
+        if bound > LARGEST:
+            raise ValueError(
+                f"epsilon={self.epsilon:g}: needs more noise than entries of 32 bits hold; raise "
+                "it, or ask for fewer rounds"
+            )
+        return AskedCodec(size, step, bound, ask=self.digest)
 
     def metric_vector(self, found: Mapping[str, object]) -> NDArray[np.float64]:
         """Each metric's number (m,), in [-1, 1] times ``metric_scale``, in the order of the ask.

@@ -253,7 +253,7 @@ def _answer(
         home.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
     ask = Ask.in_message(content)
-    if kind.partition(".")[0] != ask.purpose:
+    if kind.partition(".")[0] != ask.purpose or kind != content[protocol.ASKED].get("kind"):
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
@@ -282,7 +282,8 @@ def _alone(
     It has the arrays that were sent, in their types, and a weight of 1 (Flower's ``num-examples``).
     RequestError, before the charge or at it, where nothing may leave; the log says why.
     """
-    own = ConfigRecord({"ask": ask.to_json(), "clients": [OWNER]})
+    kind = message.metadata.message_type
+    own = ConfigRecord({"ask": ask.to_json(), "kind": kind, "clients": [OWNER]})
     asked = make_message(
         message.metadata, content=RecordDict({**dict(message.content.items()), protocol.ASKED: own})
     )

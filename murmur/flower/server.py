@@ -52,7 +52,7 @@ from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
-from murmur.round.task import RunError, printable_line, question
+from murmur.round.task import RunError, digest, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 from murmur.secure_sum.settings import SecureSumSettings
 
@@ -527,12 +527,10 @@ class PrivateGrid(GridAround):
     def _content(self, asked: Sequence[Message]) -> RecordDict:
         """What all clients are sent, in the model's own types; RunError unless it is the same."""
         content = asked[0].content
-        same = all(
-            each.content is content or question(each.content) == question(content)
-            for each in asked[1:]
-        )
+        contents = {id(each.content): each.content for each in asked}
+        sent = {digest(self.run_name, protocol.ALGORITHM, "os", each) for each in contents.values()}
         kinds = {each.metadata.message_type for each in asked}
-        if not same or len(kinds) > 1:
+        if len(sent) > 1 or len(kinds) > 1:
             raise RunError(
                 "the strategy sends different messages to different clients; a mean of changes "
                 "needs one model, and the same settings, for all"
@@ -603,10 +601,7 @@ class PrivateGrid(GridAround):
         try:
             codec = ask.codec(size)
         except ValueError as error:
-            raise RunError(
-                f"epsilon={self.terms.epsilon:g}: needs more noise than entries of 32 bits hold; "
-                "raise it, or ask for fewer rounds"
-            ) from error
+            raise RunError(str(error)) from error
         setup = _Setup(
             num_clients=len(nodes),
             secure_sums=self.terms.sums,
@@ -623,7 +618,7 @@ class PrivateGrid(GridAround):
                 model=np.zeros(0, np.float32),
                 codec=codec,
                 event=ask.event,
-                settings={"ask": ask.to_json()},  # type: ignore[dict-item]
+                settings={"ask": ask.to_json(), "kind": kind},  # type: ignore[dict-item]
                 kind=kind,
                 records=content,
             ),
@@ -641,8 +636,8 @@ class PrivateGrid(GridAround):
     def _greet(self, nodes: Sequence[int]) -> None:
         """Ask whoever is new what it is, so that an app without Murmur is asked for nothing else.
 
-        A node that does not answer stays unknown: it counts as a trial in the statement. RunError
-        where there is one without Murmur.
+        A node that does not answer, or has no Murmur, stays unknown: it counts as a trial in the
+        statement, and drops out of the sum. RunError where all are without Murmur: so is the app.
         """
         messages = [
             Message(RecordDict({protocol.ASKED: ConfigRecord({})}), node, protocol.KIND)
@@ -657,7 +652,7 @@ class PrivateGrid(GridAround):
                 continue
             record = reply.content.config_records.get(protocol.DEVICE, ConfigRecord())
             self.known[node] = {name: record.get(name) is True for name in FACTS}
-        if unprotected:
+        if unprotected == len(nodes):
             raise RunError(
                 "the clients' app is not protected, so nothing was asked of it "
                 f"({unprotected} nodes); in client_app.py, in place of Flower's: from "

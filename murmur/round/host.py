@@ -35,6 +35,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -793,6 +794,9 @@ class MaskedVectors(SideBySide):
         release = release_digest(*made, *weights, self.run.seeded)
         if task.purpose != terms.purpose or release != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
+        length = math.prod(codec.shape) + 1  # and its weight
+        if terms.length != length:
+            raise TaskError(f"length={terms.length}: this client would release {length} integers")
         return SummedEvent(event, terms.honest, weight, *weights, terms.release, terms.failure)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:

@@ -265,6 +265,11 @@ class Phase:
         self.guests = guests
         self.summation = sums.begin(question)
         self.outcome = Outcome(question.number)
+        if sums.again is None:
+            sums.again = question.number
+        # A killed server may have asked this already: who is away now, or refuses, or whose app
+        # does not begin, may have answered then.
+        self._again = question.number == sums.again
         self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
 
     def ask(self, grid: Grid) -> list[Message]:
@@ -286,6 +291,9 @@ class Phase:
         for node, clients in self.summation.prepare(outcome, grid).items():
             shares = range(0, len(clients), most)
             messages += [self._message(node, clients[i : i + most]) for i in shares]
+        if self._again:
+            now = {client for clients in self._waiting.values() for client in clients}
+            outcome.possibly_released += self._charged(sorted(set(question.cohort) - now))
         return messages
 
     def take(self, replies: Iterable[Message]) -> Outcome:
@@ -312,6 +320,7 @@ class Phase:
         self.summation.finish(outcome)
         added = self.summation.added
         outcome.answered = sorted(added.clients)
+        outcome.possibly_released = sorted(set(outcome.possibly_released))  # each of them once
         if self.question.event is not None:
             self.sums.remember(outcome.sizes)
         outcome.counted = self._counts()
@@ -366,22 +375,20 @@ class Phase:
             return
         try:
             answered, refused = read_report(reply.content.config_records["report"], clients)
-            if answered:
+            size = wire.reply_size(reply.content, "report", question.codec, question.weights.of)
+            if answered:  # last: what is rejected must be in no sum
                 self.summation.accept(answered, reply.content)
-            outcome.bytes_up += wire.reply_size(
-                reply.content, "report", question.codec, question.weights.of
-            )
+            outcome.bytes_up += size
             # As large as the model, and in the sum; Flower's views of the records live on.
             for record in reply.content.array_records.values():
                 record.clear()
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             outcome.fail(clients, f"rejected: {printable_line(error)}")
             outcome.possibly_released += clients
             return
         outcome.failed.update(refused)
         outcome.possibly_released += answered
-        if question.alone and refused:
-            # One that refuses now may have answered before the server was killed.
+        if self._again and refused:
             outcome.possibly_released += self._charged(list(refused))
 
     def _lose(self, clients: list[int], reason: str, code: int | None = None) -> None:
@@ -393,7 +400,7 @@ class Phase:
         self.outcome.fail(clients, reason)
         if code in _ENDED:
             clients = self._charged(clients)
-        if code not in _NOT_BEGUN:
+        if code not in _NOT_BEGUN or self._again:
             self.outcome.possibly_released += clients
 
     def _charged(self, clients: list[int]) -> list[int]:

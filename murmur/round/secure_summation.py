@@ -69,6 +69,8 @@ class Sums:
         The file of a secure sum that an interruption must not lose; None: nothing is kept.
     least_survivors : int
         The fewest clients that any sum was over; 0 where none was taken.
+    again : int or None
+        The number of the one phase that a killed server may have asked before; None: of the next.
     """
 
     def __init__(self, setup: SumSetup, usual: int, stream: str, rows: bool = False) -> None:
@@ -86,6 +88,7 @@ class Sums:
         self.blame = Blame(int(self.settings.liars * setup.num_clients))
         self.journal: Path | None = None
         self.least_survivors = 0
+        self.again: int | None = 0
 
     def begin(self, question: Question) -> Summation:
         """What sums the answers to ``question``; a report of a simulation needs no secrecy.
@@ -147,6 +150,7 @@ class Sums:
         """The inverse of ``state``."""
         self.least_survivors = int(state["least_survivors"][0])
         self.blame.restore(state)
+        self.again = None
 
 
 def groups_of(

@@ -28,8 +28,10 @@ from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
-# Our own records of a question, which name whom it is put to; ``murmur.flower.ask`` has the second.
-_NAMING = ("task", "murmur")
+# The record of our own that names whom a question is put to: the first of these that is there.
+# The second one is a foreign strategy's own where ``murmur.flower.ask`` has put in the first.
+_NAMING = ("murmur", "task")
+_SENT = (bool, int, float, str, bytes)  # the types of settings on the wire; a bool is an int, too
 # What a server hears of a device's refusal, always the same. Why, which row, which value and whose
 # entry stand in the device's own log: a text that is chosen by what went wrong would tell of the
 # data, of the owner's files and of other federations' runs.
@@ -198,6 +200,7 @@ def question(content: RecordDict) -> bytes:
 
 def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> bytes:
     """SHA-256 of ``about`` and a message; ``alike``: of what is the same for all its clients."""
+    naming = next((name for name in _NAMING if name in content.config_records), None)
     state = hashlib.sha256(framed(*(word.encode() for word in about)))
     for name, record in sorted(content.array_records.items()):
         state.update(framed(b"arrays", name.encode()))
@@ -210,7 +213,7 @@ def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> byt
             continue
         state.update(framed(b"settings", name.encode()))
         for key, value in sorted(config.items()):
-            if not (alike and name in _NAMING and key == "clients"):
+            if not (alike and name == naming and key == "clients"):
                 state.update(framed(b"setting", key.encode(), _as_sent(value)))
     for name, metrics in sorted(content.metric_records.items()):
         state.update(framed(b"metrics", name.encode()))
@@ -220,13 +223,21 @@ def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> byt
 
 
 def _as_sent(value: object) -> bytes:
-    """A setting or metric as both ends write it: NumPy's numbers arrive as plain ones."""
-    plain: object = value
+    """A setting or metric as both ends write it, whatever subclass of a plain type one of them has.
+
+    NumPy's numbers and the members of an Enum arrive as plain ones, and a list as one of the first
+    entry's type.
+    """
     if isinstance(value, list):
-        plain = [each.item() if isinstance(each, np.generic) else each for each in value]
-    elif isinstance(value, np.generic):
-        plain = value.item()
-    return repr(plain).encode()
+        text = ", ".join([_plain(each, value[0]) for each in value])
+        return f"[{text}]".encode()
+    return _plain(value, value).encode()
+
+
+def _plain(value: object, like: object) -> str:
+    """The text of ``value`` as of the plain type that ``like`` has."""
+    kind = next(kind for kind in _SENT if isinstance(like, kind))
+    return kind.__repr__(value)  # type: ignore[arg-type]
 
 
 def printable_line(reason: object) -> str:

@@ -213,18 +213,21 @@ class ReplyLimit:
         """Flower's ``inflate_object_from_contents``, of what stays within the limit.
 
         It counts what would be decoded, before it is. A reply that is too large, or that Flower
-        cannot decode, becomes an error reply of its node: one node cannot end a run.
+        cannot decode, becomes an error reply of its node: one node cannot end a run. One whose head
+        is no message's answers none.
         """
 
         @wraps(inflate)
         def limited(object_id: str, contents: dict[str, bytes]) -> Any:
-            head = contents[object_id]
+            sent = MessageProto()
             try:
+                head = inflatable_object.get_object_body(contents[object_id], Message)
+                sent = MessageProto.FromString(head)
                 if inflated_size(contents) > self.bytes:
                     raise ValueError(_TOO_LARGE)
                 return inflate(object_id, contents)
             except Exception as error:  # whatever a node has made up, the run goes on without it
-                sent = MessageProto.FromString(inflatable_object.get_object_body(head, Message))
+                sent.metadata.message_type = "query"  # the node's own may be none that there is
                 wrong = Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=str(error)[:200])
                 return make_message(metadata_from_proto(sent.metadata), error=wrong)
 

@@ -38,7 +38,7 @@ SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40
-_LONGEST = 2**26  # bytes of ids, inflated: those of a few million clients
+_LONGEST = 2**20  # bytes of ids, inflated: those of half a million clients at most
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]

@@ -15,6 +15,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.protection import Unprotected
+from murmur.round.placement import Placement, SimulatedPlacement
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
@@ -117,6 +118,8 @@ HOSTILE: dict[str, dict] = {
     "weight missing": {"weight": None},
     "packed for two": {"packed": True, "values": np.zeros(17, np.float32)},
     "reasons missing": {"refused": [1], "reasons": []},
+    "messages of none": {"messages": [], "values": np.full(17, 2**30, np.int64)},
+    "messages no list": {"messages": 5, "values": np.full(17, 2**30, np.int64)},
 }
 
 
@@ -144,6 +147,39 @@ def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
     assert arrays is not None
     assert len(it.round.answered) == 6
     assert max(it.participations.values()) == 1
+
+
+class OneIsAway(SimulatedPlacement):
+    """Nodes as devices have them: one of the cohort is on none, and no ledger can be looked at."""
+
+    def place(self, grid, clients):
+        first, *others = clients
+        return Placement({NODES[0]: others}, {first: "no node that hosts it is online"})
+
+    def released(self, clients, number, purpose):
+        return list(clients)
+
+
+@pytest.mark.parametrize("answer", ["refuses", "does not begin"])
+@pytest.mark.parametrize("resumed", [True, False])
+def test_who_takes_no_part_in_a_round_that_is_asked_again_may_have_answered_it(resumed, answer):
+    # A device had answered before the server was killed, and its statement said that it had spent
+    # nothing: it was offline when the round was asked again, or its policy had expired.
+    it = strategy()
+    object.__setattr__(it.setup, "placement", OneIsAway())
+    if resumed:
+        it.sums.restore(it.sums.state())
+    for number in (1, 2):
+        (message,) = begin(it, number)
+        others = message.content["task"]["clients"]
+        if answer == "refuses":
+            back = reply(message, clients=[], refused=others, reasons=["no"] * 5, weight=0)
+        else:
+            error = Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, "no")
+            back = Message(error, reply_to=message)
+        it.aggregate_train(number, [back])
+        assert len(it.round.failed) == 6
+        assert len(it.round.possibly_released) == (6 if resumed and number == 1 else 0)
 
 
 def test_failed_node_and_silent_node_are_named_and_count_as_exposed():

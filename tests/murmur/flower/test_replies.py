@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD
 from murmur.secure_sum.terms import Terms, release_digest
 from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
@@ -175,7 +176,7 @@ def test_every_field_of_an_ask_is_lied_about():
     assert FIELDS.keys() == {field.name for field in fields(Ask)}
 
 
-@pytest.mark.parametrize("field", [*FIELDS, "arrays", "config"])
+@pytest.mark.parametrize("field", [*FIELDS, "arrays", "config", "kind"])
 @pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
 def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog):
     def other(message, node):
@@ -188,6 +189,8 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
             changed["arrays"] = record(model)
         elif field == "config":
             changed["config"] = ConfigRecord({"lr": 1.0})
+        elif field == "kind":  # another function of the app's
+            message.metadata.message_type = "train.other"
         else:
             asked = ConfigRecord(dict(changed[ASKED]))
             plain = json.loads(asked["ask"])
@@ -208,6 +211,19 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
         return
     assert "round 1 was lost" in caplog.text
     assert model["weights"].data == record(MODEL)["weights"].data
+
+
+def test_terms_without_room_for_the_release_cost_nobody_anything(tmp_path, monkeypatch):
+    terms = SecureSummation._terms
+    monkeypatch.setattr(
+        SecureSummation,
+        "_terms",
+        lambda self: [replace(each, length=each.length - 1) for each in terms(self)],
+    )
+    started(Nodes(app_of(), 4, devices=tmp_path))
+    for place in range(4):
+        with Ledger(tmp_path / str(place) / "ledger.sqlite") as ledger:
+            assert ledger.releases() == 0
 
 
 @pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])

@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from murmur.flower import private
 from murmur.flower.server import forecast
+from murmur.privacy.events import LONGEST_VECTOR
 from murmur.round.task import REFUSED, RunError
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
 
@@ -92,6 +93,19 @@ def test_an_app_without_murmur_is_asked_for_nothing():
     )
     assert asked == []
     assert set(grid.asked) == {"query.murmur"}
+
+
+def test_one_node_without_murmur_ends_nobody_elses_run():
+    plain = app_of(make=PlainApp)
+
+    class OneIsPlain(Nodes):
+        def _arrive(self, message, context):
+            if context.node_config["partition-id"] == 2:
+                return plain(message, context)
+            return super()._arrive(message, context)
+
+    result = started(OneIsPlain(app_of(), 6), FedAvg(), rounds=2)
+    assert result.arrays is not None
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate", "query", "train.other"])
@@ -241,3 +255,10 @@ def test_a_folder_that_is_named_by_nothing_makes_no_trial_of_a_device(monkeypatc
             context.node_config["murmur"] = ""
     started(grid, FedAvg())
     assert {reply.error.reason for reply in grid.replies} == {REFUSED}
+
+
+def test_a_model_that_is_longer_than_noise_is_proven_for_is_refused_before_anybody_is_asked():
+    ask = private(FedAvg(), epsilon=8.0, delta=1e-5, clip=1.0)._private_terms.ask("train", 1, 3)
+    assert ask.codec(LONGEST_VECTOR).size == LONGEST_VECTOR
+    with pytest.raises(ValueError, match=r"110,000,000 numbers of a model: at most 67,108,864"):
+        ask.codec(110_000_000)

@@ -1,5 +1,7 @@
 """What the clients of a sum are asked alike, to which their masks are bound."""
 
+from enum import IntEnum, StrEnum
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -8,14 +10,13 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from murmur.round.task import RECORD, digest, question
 
 
-def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2)):
+def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2), ours="task"):
     return RecordDict(
         {
             "model": ArrayRecord({"w": Array(np.array([entry]))}),
             "config": ConfigRecord({"rate": rate, "clients": first}),
             "known": MetricRecord({"share": share}),
-            "task": ConfigRecord({"round": 1, "clients": list(who)}),
-            "murmur": ConfigRecord({"ask": "{}", "clients": list(who)}),
+            ours: ConfigRecord({"round": 1, "clients": list(who)}),
             RECORD: ConfigRecord({"clients": list(sum_of)}),
         }
     )
@@ -27,13 +28,36 @@ def test_clients_that_are_asked_anything_else_are_bound_to_something_else(other)
     assert digest("run", "fedavg", "os", asked(**other)) != digest("run", "fedavg", "os", asked())
 
 
+@pytest.mark.parametrize("ours", ["task", "murmur"])
 @pytest.mark.parametrize("other", [{"who": (3,)}, {"sum_of": (3,)}])
-def test_who_is_asked_is_no_part_of_the_question_and_one_of_the_request(other):
-    assert question(asked(**other)) == question(asked())
-    assert digest("run", "fedavg", "os", asked(**other)) != digest("run", "fedavg", "os", asked())
+def test_who_is_asked_is_no_part_of_the_question_and_one_of_the_request(other, ours):
+    before = asked(ours=ours)
+    after = asked(ours=ours, **other)
+    assert question(after) == question(before)
+    assert digest("run", "fedavg", "os", after) != digest("run", "fedavg", "os", before)
 
 
-@pytest.mark.parametrize("rate", [0.1, True, "a", b"a", [1, 2], [], np.float64(0.1), np.str_("a")])
+def test_a_strategys_own_record_that_is_named_as_ours_is_a_part_of_the_question():
+    # Clients of one sum could be asked by one name of theirs for two things.
+    def put(clients):
+        return RecordDict({**asked(ours="murmur"), "task": ConfigRecord({"clients": clients})})
+
+    assert question(put([3])) != question(put([1, 2]))
+
+
+class Text(StrEnum):
+    A = "a"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+RATES = [0.1, True, "a", b"a", [1, 2], [], np.float64(0.1), np.str_("a")]
+SUBCLASSES = [Text.A, Number.ONE, [Text.A], [Number.ONE], [1, True], [2.0, np.float64(1)]]
+
+
+@pytest.mark.parametrize("rate", [*RATES, *SUBCLASSES])
 @pytest.mark.parametrize("share", [1, 0.5, [0.5], np.float64(0.5), [np.float64(0.5)]])
 def test_both_ends_of_a_wire_read_one_question(rate, share):
     # A rate that a strategy had computed with NumPy made the server accuse all who had confirmed.

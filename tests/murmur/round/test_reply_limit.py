@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.message.array import Array as ArrayObject
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -76,6 +76,15 @@ def test_a_reply_that_makes_no_sense_is_its_nodes_error_too():
     broken = {key: content for key, content in contents.items() if content[:6] != b"ArrayC"}
     message = ReplyLimit(MEGABYTE).inflating(inflate_object_from_contents)(name, broken)
     assert message.has_error()
+
+
+def test_what_is_no_message_is_an_answer_to_none():
+    # A SuperLink's store takes all three; Flower's next line is about the message that was read.
+    record = ConfigRecord({"a": 1})
+    heads = [b"noise", record.deflate(), b"Message  5\x00\xff\xff\xff\xff\xff"]
+    for head in heads:
+        message = ReplyLimit(MEGABYTE).inflating(inflate_object_from_contents)("it", {"it": head})
+        assert message.has_error() and message.metadata.reply_to_message_id == ""
 
 
 def test_no_more_is_fetched_than_may_be_read():
