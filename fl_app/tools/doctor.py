@@ -311,7 +311,7 @@ def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
     except (DeviceError, ValueError) as error:
         yield Check("data", FAIL, str(error), "see deploy/README.md")
     else:
-        data = OwnData(own, terms, folder / "cache")
+        data = OwnData(own, terms, folder)
         for client in own.clients:
             advice = "correct the file that is named"
             yield attempt(f"data of client {client}", advice, _client_data, data, client)
