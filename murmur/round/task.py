@@ -241,6 +241,13 @@ def printable_line(reason: object) -> str:
     return text
 
 
+def in_words(error: BaseException) -> str:
+    """Its type and message; the type alone where the message itself fails, as foreign ones may."""
+    with suppress(BaseException):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
+
+
 def error_log(folder: Path) -> Path:
     """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
     return folder / "errors.log"
@@ -251,13 +258,14 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
 
     Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on
     the log becomes errors.old.log, in place of the one before. Where it cannot be written (the disk
-    is full) this process's own output has it, and nothing is raised: what leaves a device must not
-    depend on whether there was an error to write down.
+    is full) this process's own output has it. Nothing is raised, whatever ``error`` does where it
+    is asked for its words: what leaves a device must not depend on whether there was an error.
 
     ``about``: which message and client it was, as the line's beginning.
     """
-    text = printable(f"{about}: {type(error).__name__}: {error}") + "\n"
-    text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
+    text = printable(f"{about}: {in_words(error)}") + "\n"
+    with suppress(BaseException):
+        text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
     path = error_log(folder)
     try:
         private_folder(folder)

@@ -75,7 +75,7 @@ def test_blank_records_are_as_many_as_were_published(tmp_path):
 
 
 def test_rows_of_which_no_features_can_be_computed_are_blank_and_logged(tmp_path):
-    """A server names the features: a refusal, which costs nothing, would tell that there are any."""
+    """A server names the features: a refusal, which costs nothing, would tell of such rows."""
 
     def fails(images):
         if images.any():
