@@ -219,12 +219,12 @@ def _node_config(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: Flower or the device would refuse it.
     """
-    from fl_app.device.node_settings import DeviceError, OwnerSettings
+    from fl_app.device.node_settings import DeviceError, NodeSettings
     from fl_app.tools.device import pairs_in
 
     try:
         config = pairs_in(text)
-        OwnerSettings.of(config)
+        NodeSettings.device(config, "")
     except ValueError as error:
         raise ConfigError(str(error)) from error
     except DeviceError as error:
