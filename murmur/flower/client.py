@@ -44,7 +44,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
-from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
+from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error, reply_to
 from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, identity_in
 
 App = Callable[[Message, Context], Message]
@@ -99,8 +99,8 @@ def protect(
         return _error(message, REFUSED)
     try:
         if alone is not None and kind == alone.purpose and protocol.ASKED not in message.content:
-            return Message(_alone(message, context, call_next, device, alone), reply_to=message)
-        return Message(_answer(message, context, call_next, device), reply_to=message)
+            return reply_to(message, _alone(message, context, call_next, device, alone))
+        return reply_to(message, _answer(message, context, call_next, device))
     except NotAskedError:
         return _error(message, protocol.refused_for(kind))
     except Exception as error:
@@ -112,8 +112,7 @@ class NotAskedError(Exception):
 
 
 def _error(message: Message, reason: str) -> Message:
-    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-    return Message(error, reply_to=message)
+    return reply_to(message, Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
 
 
 # Whose device this is --------------------------------------------------------------------------

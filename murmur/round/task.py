@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable, private, private_folder
@@ -227,6 +227,17 @@ def _as_sent(value: object) -> bytes:
     elif isinstance(value, np.generic):
         plain = value.item()
     return repr(plain).encode()
+
+
+def reply_to(message: Message, answer: RecordDict | Error) -> Message:
+    """The reply to ``message``, dated as that is: Flower says to the microsecond when it was made.
+
+    How long training took tells how many records there are.
+    """
+    reply: Message = Message(answer, reply_to=message)  # type: ignore[call-overload]
+    reply.metadata.created_at = message.metadata.created_at
+    reply.metadata.ttl = message.metadata.ttl
+    return reply
 
 
 def printable_line(reason: object) -> str:

@@ -1,16 +1,19 @@
 """On a device its owner decides: neither policy nor files follow from what a server sends."""
 
+import time
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fl_app import client_app
 from fl_app.config.overrides import to_run_config
 from fl_app.device import agreement, resident
 from fl_app.device.agreement import run_name
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import SIMULATED, DeviceError, NodeSettings, is_simulated
 from murmur.round.task import REFUSED
-from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
+from tests.fl_app.device_under_test import MINE, OPEN, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
 
@@ -75,6 +78,19 @@ def test_a_device_with_an_empty_state_folder_answers_nothing(tmp_path, monkeypat
     with pytest.raises(DeviceError, match="state"):
         resident.Device(device.node_config)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("round", [1, "one"])
+def test_a_reply_is_dated_as_its_question(tmp_path, monkeypatch, round):
+    """When it was made tells how long training took, and so how many records there are."""
+    began = []
+    monkeypatch.setattr(client_app, "is_simulated", lambda _: began.append(time.time()))
+    device = Device(tmp_path, OPEN)
+    words = device.words("strategy=fedavg", "model=mlp", "privacy.secure_aggregation=off")
+    asked = question(np.zeros(model_size(words), np.float32), round=round)
+    reply = device.ask(words, asked)
+    assert reply.metadata.created_at <= began[0]
+    assert reply.has_error() == (round == "one")  # it is no number
 
 
 def test_device_answers_within_its_policy_and_keeps_its_files_to_itself(tmp_path, device):
