@@ -5,6 +5,7 @@ message needs it. There the owner's policy is asked first, then what the device 
 (``fl_app.device.agreement``). Of what goes wrong the server hears one sentence, always the same.
 """
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
+from flwr.supercore import log
 
 from fl_app.config import building, composition, overrides, own_classes, settings
-from fl_app.device.node_settings import NodeSettings, device_folder, is_simulated
-from murmur.round.task import REFUSED, log_error
+from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated
+from murmur.round.task import REFUSED, log_error, reply_to
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
@@ -43,18 +45,22 @@ def answer(message: Message, context: Context) -> Message:
         refused.
     """
     if is_simulated(context.node_config):
-        return Message(_simulated(message.content, context), reply_to=message)
+        return reply_to(message, _simulated(message.content, context))
     from fl_app.device.health import Health
 
-    health = Health(context.node_config)
     code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION  # tells the server that no client was touched
+    try:
+        health = Health(context.node_config)
+    except DeviceError as error:  # there is no folder to write it down in
+        log(logging.ERROR, "%s", error)
+        return reply_to(message, Error(code=code, reason=REFUSED))
     try:
         answering = _on_device(message.content, context, health)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-        reply = Message(answering.answer(message.content), reply_to=message)
+        reply = reply_to(message, answering.answer(message.content))
     except Exception as error:
-        log_error(device_folder(context.node_config), f"run {context.run_id}", error)
-        reply = Message(Error(code=code, reason=REFUSED), reply_to=message)
+        log_error(health.folder, f"run {context.run_id}", error)
+        reply = reply_to(message, Error(code=code, reason=REFUSED))
     health.replied(message.content, reply)
     return reply
 

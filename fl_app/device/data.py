@@ -24,6 +24,7 @@ from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
 from murmur.learning.features.components import Components, Features, Fitted, with_components
+from murmur.round.task import log_error
 
 
 def device_population(
@@ -92,20 +93,22 @@ class OwnData:
     Args:
         owner: whose words name the data.
         terms: what the run asks of them.
-        cache: folder for decoded images, which is readable by the owner only.
+        folder: the device's, for its log and for decoded images, which only the owner can read.
         features: what the run makes of images. None: they stay as they are.
         fitted: the components with which it does; None where ``features`` is.
     """
 
     owner: OwnerSettings
     terms: DeviceTerms
-    cache: Path
+    folder: Path
     features: Features | None = None
     fitted: Fitted | None = None
     _opened: dict[int, LocalData] = field(default_factory=dict)
 
     def of(self, client: int) -> LocalData:
         """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
+
+        Blank ones where features of them cannot be computed.
 
         Args:
             client: one of the owner's.
@@ -117,10 +120,15 @@ class OwnData:
         """
         if client not in self._opened:
             place = str(self.owner.data).replace("{client}", str(client))
-            found = load_own(place, self.owner, self.terms, self.cache)
+            found = load_own(place, self.owner, self.terms, self.folder / "cache")
             self._require_size(client, len(found))
-            images = self._seen(found.images)
-            self._opened[client] = LocalData(images, found.labels, np.arange(len(found)))
+            try:
+                images = self._seen(found.images)
+                local = LocalData(images, found.labels, np.arange(len(found)))
+            except Exception as error:  # a refusal would tell of the rows: a server names features
+                log_error(self.folder, f"the features of client {client}", error)
+                local = self.blank(client)
+            self._opened[client] = local
         return self._opened[client]
 
     def blank(self, client: int) -> LocalData:

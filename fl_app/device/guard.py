@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _LARGEST_HEAD = 1 << 16
 _LARGEST_STATE = 1 << 20  # and as much as the model
 _ROOM = 1 << 23  # bytes of a ledger's entries and logs
+_FILES = 32  # that may be made beside what is there: states, journals, logs
 _STATE_SECONDS = 30 * 24 * 3600.0
 _SCRATCH = "scratch"
 _LOG = 4000  # characters of what an app printed
@@ -102,7 +103,6 @@ class Guard(resident.Resident):
         reply = protect(message, context, app, guarded=True, alone=self._alone(message))
         if app.started:
             self._wait(began)
-            reply = _made_now(reply, message)
         return reply
 
     def _alone(self, message: Message) -> Ask | None:
@@ -143,13 +143,6 @@ class Guard(resident.Resident):
             log_error(self.folder, "late", late)
         while (left := began + turns * every - self.clock()) > 0:
             self.sleep(left)
-
-
-def _made_now(reply: Message, message: Message) -> Message:
-    """``reply`` to ``message`` as if it were made now: it says to the microsecond when it was."""
-    if reply.has_error():
-        return Message(reply.error, reply_to=message)
-    return Message(reply.content, reply_to=message)
 
 
 def require_apart(folder: Path, rules: GuardRules) -> None:
@@ -211,7 +204,9 @@ class LockedApp:
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
-        with self._scratch() as scratch, _room(self.folder, 2 * largest + _ROOM):
+        sums = [kept.stat().st_size for kept in self.folder.glob("clients/*/secure_sum/*")]
+        room = 2 * (largest + max(sums, default=0)) + _ROOM
+        with self._scratch() as scratch, _room(self.folder, room):
             sandbox = Sandbox(
                 folder=str(scratch),
                 readable=tuple(str(path) for path in self.rules.data),
@@ -286,13 +281,14 @@ class LockedApp:
 
 @contextmanager
 def _room(folder: Path, size: int) -> Iterator[None]:
-    """Keep ``size`` bytes of the disk for what follows the block, whatever an app writes in it.
+    """Keep ``size`` bytes and some files for what follows the block, whatever an app writes in it.
 
     Without namespaces it can fill the disk before anybody looks; the answer would not be stored,
     and its absence would tell. OSError where there is no such room.
     """
-    with tempfile.TemporaryFile(dir=folder) as held:
-        os.posix_fallocate(held.fileno(), 0, size)
+    with ExitStack() as held:
+        files = [held.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(_FILES)]
+        os.posix_fallocate(files[0].fileno(), 0, size)
         yield
 
 
@@ -351,6 +347,7 @@ class _Watched:
         self._rules = rules
         self._folder = folder
         self._free = shutil.disk_usage(folder).free
+        self._files = os.statvfs(folder).f_favail
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
@@ -427,6 +424,8 @@ class _Watched:
         on_disk = "namespaces" in self._rules.without
         if on_disk and self._free - shutil.disk_usage(self._folder).free > self._rules.disk:
             raise AppError("the app fills the disk")
+        if on_disk and os.statvfs(self._folder).f_favail < self._files / 2:
+            raise AppError("the app fills the disk with files")
 
 
 def _taken(group: int) -> tuple[int, int]:

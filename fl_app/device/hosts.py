@@ -42,7 +42,7 @@ class DeviceHost(Host):
         assert terms is not None
         features = build_features(config.features)
         self.population = device_population(owner, terms, features)
-        data = OwnData(owner, terms, home.folder / "cache", features, self.population.fitted)
+        data = OwnData(owner, terms, home.folder, features, self.population.fitted)
         compute = ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         require_usable(self.trainer)  # a charge must buy something, whoever asks

@@ -92,20 +92,29 @@ class OwnerSettings:
             sizes=sizes,
             num_clients=_num_clients(node_config, sizes),
             inputs=_names(node_config, "inputs"),
-            label=str(node_config.get("label", "label")),
+            label=_text(node_config, "label") or "label",
         )
 
 
 def _text(node_config: Mapping[str, Any], key: str) -> str | None:
-    """Text as it is; None where ``key`` is not set."""
+    """Text as it is; None where ``key`` is not set.
+
+    DeviceError where it is empty, as a shell's variable that is not set: a path would be that of
+    the folder in which the process was started.
+    """
     if node_config.get(key) is None:
         return None
-    return str(node_config[key])
+    text = str(node_config[key])
+    if not text.strip():
+        raise DeviceError(
+            f"{key} in this device's node-config: is empty; give it a value, or leave it out"
+        )
+    return text
 
 
 def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:
     """Whole numbers such as '3,7'; None where ``key`` is not set."""
-    words = str(node_config.get(key, "")).replace(",", " ").split()
+    words = (_text(node_config, key) or "").replace(",", " ").split()
     if not all(word.isdecimal() for word in words):
         raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
     return tuple(int(word) for word in words) or None
@@ -212,11 +221,11 @@ class NodeSettings(DeviceHome):
             DeviceError: the node-config is malformed; names the key.
         """
         os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
-        path = node_config.get("policy")
+        path = _text(node_config, "policy")
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
         else:
-            rules = replace(Policy.load(str(path)), source="this device's policy")
+            rules = replace(Policy.load(path), source="this device's policy")
         owner = OwnerSettings.of(node_config)
         return cls(device_folder(node_config), run, rules, owner)
 
@@ -242,7 +251,6 @@ def is_simulated(node_config: Mapping[str, Any]) -> bool:
 def device_folder(node_config: Mapping[str, Any]) -> Path:
     """The folder in which a device keeps its ledger and its clients' state.
 
-    ``state`` in the node-config, or ``~/.murmur/device``.
+    ``state`` in the node-config, or ``~/.murmur/device``; DeviceError where it is empty.
     """
-    folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
-    return folder.expanduser().absolute()
+    return Path(_text(node_config, "state") or "~/.murmur/device").expanduser().absolute()

@@ -25,7 +25,7 @@ from flwr.common.constant import ErrorCode
 import fl_app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder
-from murmur.round.task import REFUSED, log_error
+from murmur.round.task import REFUSED, log_error, reply_to
 
 POLL_SECONDS = 0.5
 SOON = 10.0  # seconds after a task in which the next one is likely: a secure sum takes six
@@ -153,7 +153,7 @@ class Resident(ABC):
             log_error(self.folder, f"run {given.run_id}", error)
             # The code says that no client was touched.
             refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
-            return Message(refusal, reply_to=task_input.message)
+            return reply_to(task_input.message, refusal)
 
 
 class Device(Resident):

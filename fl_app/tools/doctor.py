@@ -219,12 +219,12 @@ def _node_config(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: Flower or the device would refuse it.
     """
-    from fl_app.device.node_settings import DeviceError, OwnerSettings
+    from fl_app.device.node_settings import DeviceError, NodeSettings
     from fl_app.tools.device import pairs_in
 
     try:
         config = pairs_in(text)
-        OwnerSettings.of(config)
+        NodeSettings.device(config, "")
     except ValueError as error:
         raise ConfigError(str(error)) from error
     except DeviceError as error:
@@ -311,7 +311,7 @@ def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
     except (DeviceError, ValueError) as error:
         yield Check("data", FAIL, str(error), "see deploy/README.md")
     else:
-        data = OwnData(own, terms, folder / "cache")
+        data = OwnData(own, terms, folder)
         for client in own.clients:
             advice = "correct the file that is named"
             yield attempt(f"data of client {client}", advice, _client_data, data, client)

@@ -45,7 +45,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
-from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
+from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error, reply_to
 from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
 
@@ -101,9 +101,9 @@ def protect(
         return _error(message, REFUSED)
     try:
         if protocol.ASKED in message.content or kind == protocol.KIND:
-            return Message(_answer(message, context, call_next, device), reply_to=message)
+            return reply_to(message, _answer(message, context, call_next, device))
         if alone is not None and kind == alone.purpose:
-            return Message(_alone(message, context, call_next, device, alone), reply_to=message)
+            return reply_to(message, _alone(message, context, call_next, device, alone))
         return _error(
             message,
             f"this client answers through Murmur only and was asked for `{kind}` without it; wrap "
@@ -114,8 +114,7 @@ def protect(
 
 
 def _error(message: Message, reason: str) -> Message:
-    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-    return Message(error, reply_to=message)
+    return reply_to(message, Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
 
 
 # Whose device this is --------------------------------------------------------------------------

@@ -68,6 +68,7 @@ from murmur.round.task import (
     Task,
     TaskError,
     digest,
+    in_words,
     log_error,
     parse_tasks,
     question,
@@ -176,7 +177,7 @@ class SimulatedHome(Home):
     def reason(self, about: str, error: Exception) -> str:
         """The error itself."""
         log_error(self.folder, about, error)
-        return f"{type(error).__name__}: {error}"
+        return in_words(error)
 
     def identity(self, client: int) -> bytes:
         """From the one key of all that live here."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable, private, private_folder
@@ -240,6 +240,17 @@ def _plain(value: object, like: object) -> str:
     return kind.__repr__(value)  # type: ignore[arg-type]
 
 
+def reply_to(message: Message, answer: RecordDict | Error) -> Message:
+    """The reply to ``message``, dated as that is: Flower says to the microsecond when it was made.
+
+    How long training took tells how many records there are.
+    """
+    reply: Message = Message(answer, reply_to=message)  # type: ignore[call-overload]
+    reply.metadata.created_at = message.metadata.created_at
+    reply.metadata.ttl = message.metadata.ttl
+    return reply
+
+
 def printable_line(reason: object) -> str:
     """One short line of printable text, whatever ``reason``, a stranger's word, holds.
 
@@ -276,6 +287,13 @@ def _ids(value: object) -> list[int]:
     return value
 
 
+def in_words(error: BaseException) -> str:
+    """Its type and message; the type alone where the message itself fails, as foreign ones may."""
+    with suppress(BaseException):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
+
+
 def error_log(folder: Path) -> Path:
     """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
     return folder / "errors.log"
@@ -286,13 +304,14 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
 
     Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on
     the log becomes errors.old.log, in place of the one before. Where it cannot be written (the disk
-    is full) this process's own output has it, and nothing is raised: what leaves a device must not
-    depend on whether there was an error to write down.
+    is full) this process's own output has it. Nothing is raised, whatever ``error`` does where it
+    is asked for its words: what leaves a device must not depend on whether there was an error.
 
     ``about``: which message and client it was, as the line's beginning.
     """
-    text = printable(f"{about}: {type(error).__name__}: {error}") + "\n"
-    text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
+    text = printable(f"{about}: {in_words(error)}") + "\n"
+    with suppress(BaseException):
+        text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
     path = error_log(folder)
     try:
         private_folder(folder)

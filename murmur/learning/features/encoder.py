@@ -42,6 +42,7 @@ class Encoder:
         folder: where its files are.
         digest: SHA-256 of its configuration, its tokenizer and its parameters.
         size: d, of a vector.
+        longest: tokens of a text that it can read; None: any number.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,17 +57,27 @@ class Encoder:
         self.digest = hashlib.sha256(b"".join(file.digest() for file in files)).hexdigest()
         self.network: Any = AutoModel.from_pretrained(str(folder), local_files_only=True).eval()
         self.size = int(self.network.config.hidden_size)
+        self.longest: int | None = None
+        positions = getattr(self.network.config, "max_position_embeddings", None) or 0
+        if positions > 0:
+            # RoBERTa and its kin count positions from the number of their padding on.
+            before = getattr(getattr(self.network, "embeddings", None), "padding_idx", -1)
+            self.longest = positions - before - 1
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Vectors (N, d), not centred, of token numbers (N, 1, 1, L); 0 at the end is padding.
 
-        One text at a time: among others its last bits would tell how long they are.
+        One text at a time: among others its last bits would tell how long they are. Nothing in a
+        text is an error, which would tell of it: what follows its ``longest`` part does not count,
+        and a number that the vocabulary lacks is padding.
         """
         import torch
 
         out = np.empty((len(images), self.size), np.float32)
+        texts = images.reshape(len(images), -1)[:, : self.longest]
+        known = (texts >= 0) & (texts < self.network.config.vocab_size)
         with torch.inference_mode():
-            for row, ids in zip(out, images.reshape(len(images), -1), strict=True):
+            for row, ids in zip(out, np.where(known, texts, 0), strict=True):
                 length = max(1, len(np.trim_zeros(ids, "b")))  # a text without words has one place
                 text = torch.from_numpy(ids[None, :length].astype(np.int64))
                 mean = self.network(input_ids=text).last_hidden_state.mean(dim=1)

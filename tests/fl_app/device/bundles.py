@@ -293,6 +293,28 @@ def train(message, context):
 """
 
 
+# Makes all the files that the disk can hold, as quickly as it can.
+CROWDING = """
+import os
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    number = 0
+    try:
+        while True:
+            os.close(os.open(str(number), os.O_CREAT | os.O_WRONLY))
+            number += 1
+    except OSError:
+        pass
+    content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
+    return Message(RecordDict(content), reply_to=message)
+"""
+
+
 def bundle(app=NUMPY):
     """Flower's archive of an app whose client half is ``app``."""
     return archived(

@@ -8,6 +8,7 @@ from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from murmur.learning.data.datasets import DataError
 from murmur.learning.features import pca
+from murmur.learning.features.components import Features, Known
 
 TERMS = DeviceTerms([1, 2, 2], 3)
 
@@ -21,7 +22,7 @@ def build(tmp_path, terms=TERMS, **own):
     known = {"clients": (4,), "data": str(tmp_path / "data.npz"), "public": None, **own}
     own = OwnerSettings(**known)
     people = device_population(own, terms)
-    return people, OwnData(own, terms, tmp_path / "cache")
+    return people, OwnData(own, terms, tmp_path)
 
 
 def test_all_of_the_data_are_the_clients_own(tmp_path):
@@ -71,6 +72,23 @@ def test_blank_records_are_as_many_as_were_published(tmp_path):
     _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
     assert data.blank(4).images.shape == (2, 1, 2, 2) and not data.blank(4).images.any()
     assert len(build(tmp_path)[1].blank(4)) == 1
+
+
+def test_rows_of_which_no_features_can_be_computed_are_blank_and_logged(tmp_path):
+    """A server names the features: a refusal, which costs nothing, would tell of such rows."""
+
+    def fails(images):
+        if images.any():
+            raise IndexError("a token beyond the vocabulary")
+        return images.reshape(len(images), -1)
+
+    shard(tmp_path / "data.npz", [0, 1, 1])
+    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 3]))
+    data.fitted = Known("", 4)
+    data.features = Features.ready("fails", fails, data.fitted)
+    assert not data.of(4).images.any()
+    assert data.of(4).images.shape == (3, 4, 1, 1) and len(data.of(4)) == 3
+    assert "client 4: IndexError" in (tmp_path / "errors.log").read_text()
 
 
 def test_public_pool_must_be_that_of_the_run(tmp_path):
@@ -129,12 +147,15 @@ def test_device_without_data_refuses_and_reads_nothing_that_the_server_names(tmp
         build(tmp_path, data=None)
 
 
-@pytest.mark.parametrize(("words", "ids"), [(3, (3,)), ("7, 2", (2, 7)), ("", ()), ("4 5", (4, 5))])
+CLIENTS = [(3, (3,)), ("7, 2", (2, 7)), (None, ()), ("4 5", (4, 5))]
+
+
+@pytest.mark.parametrize(("words", "ids"), CLIENTS)
 def test_clients_of_a_node_config(words, ids):
     assert OwnerSettings.of({"clients": words}).clients == ids
 
 
-@pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5])
+@pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5, ""])
 def test_malformed_clients_are_refused(words):
     with pytest.raises(DeviceError, match="clients"):
         OwnerSettings.of({"clients": words})

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from numpy.testing import assert_allclose
 
@@ -26,7 +26,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
-from tests.fl_app.device.bundles import FILLING, HARMFUL, LEAKING, TORCH, bundle
+from tests.fl_app.device.bundles import CROWDING, FILLING, HARMFUL, LEAKING, TORCH, bundle
 from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
@@ -279,22 +279,38 @@ def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 24 MiB."""
+    """A disk of 24 MiB and 3,000 files."""
     place = tmp_path / "disk"
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", place]
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=3000", "none", place]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a full disk takes one of its own, and only who may mount has one")
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_an_app_that_fills_the_disk_between_two_looks_is_answered_for(small_disk):
+@pytest.mark.parametrize("app", [FILLING, CROWDING])
+def test_an_app_that_fills_the_disk_between_two_looks_is_answered_for(small_disk, app):
     """Its answer could not be stored, and that there was none told what it wanted to tell."""
-    grid = Federation(small_disk, [bundle(FILLING)], without=["namespaces"])
+    grid = Federation(small_disk, [bundle(app)], without=["namespaces"])
     started(grid, MODEL)
     assert not [reply for reply in grid.replies if reply.has_error()]
     assert charges(grid.guards[0]) == 1
+
+
+def test_room_is_held_for_the_state_of_a_sum_of_many(tmp_path, monkeypatch):
+    own = device(tmp_path)
+    state = own / "clients" / "run" / "secure_sum" / "sum.0.states"
+    state.parent.mkdir(parents=True)
+    with open(state, "wb") as file:
+        file.truncate(1 << 30)
+    held = []
+    monkeypatch.setattr(guarding, "_room", lambda folder, size: held.append(size))
+    message = Message(RecordDict(), dst_node_id=101, message_type="evaluate")
+    app = guarding.LockedApp(guard_of(own).rules, own, b"", {})
+    with pytest.raises(TypeError, match="context manager"):
+        app(message, Context(1, 1, {}, RecordDict(), {}))
+    assert held[0] > 2 << 30  # the old one and the new one
 
 
 # The instant -------------------------------------------------------------------------------------
@@ -318,30 +334,6 @@ def test_an_answer_leaves_at_the_instant_that_the_policy_fixes(tmp_path, monkeyp
     guard.reply(TaskInput(message, None, "", "", b""), None)
     assert clock.now - began == pytest.approx(leaves)
     assert (guard.folder / "errors.log").exists() == (took > 400)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_reply_does_not_say_when_its_app_was_done(tmp_path, monkeypatch, fails):
-    """Flower's metadata have the time at which a reply was made, and how long it is left."""
-    clock = Clock()
-    guard = guard_of(device(tmp_path), clock)
-    message = Message(RecordDict(), dst_node_id=101, message_type="train")
-    left = []
-
-    def sleep(seconds):
-        clock.sleep(seconds)
-        left.append(time.time())
-
-    def answered(message, context, app, guarded, alone):
-        app.started = True
-        return Message(Error(0) if fails else RecordDict(), reply_to=message)
-
-    guard.sleep = sleep
-    monkeypatch.setattr(guarding, "protect", answered)
-    about = guard.reply(TaskInput(message, None, "", "", b""), None).metadata
-    assert about.created_at >= left[0]
-    expires = message.metadata.created_at + message.metadata.ttl
-    assert about.created_at + about.ttl == pytest.approx(expires)
 
 
 def test_what_starts_no_app_is_answered_at_once(tmp_path):
@@ -393,14 +385,17 @@ def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(tmp_pat
     assert guarding._taken(child._process.pid) == (0, 0)
 
 
+@pytest.mark.parametrize("lacks", ["f_bavail", "f_favail"])
 @pytest.mark.parametrize("without", [(), ("namespaces",)])
-def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(tmp_path, monkeypatch, without):
-    free = iter([10 << 30, 0, 0])
-    usage = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=next(free)))
-    monkeypatch.setattr(guarding, "shutil", usage)
+def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(
+    tmp_path, monkeypatch, without, lacks
+):
+    left = dict.fromkeys(("f_bavail", "f_bfree", "f_blocks", "f_frsize", "f_favail"), 1 << 20)
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(**left))
     frame = framed({}, [])
     code = f"import os, time; time.sleep(0.1); os.write(1, {frame!r})"
     child = watched(tmp_path, code, app_seconds=30.0, without=without)
+    left[lacks] = 0
     try:
         if without:
             with pytest.raises(AppError, match="fills the disk"):

@@ -1,16 +1,19 @@
 """On a device its owner decides: neither policy nor files follow from what a server sends."""
 
+import time
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fl_app import client_app
 from fl_app.config.overrides import to_run_config
-from fl_app.device import agreement
+from fl_app.device import agreement, resident
 from fl_app.device.agreement import run_name
 from fl_app.device.hosts import DeviceHost
-from fl_app.device.node_settings import SIMULATED, NodeSettings, is_simulated
+from fl_app.device.node_settings import SIMULATED, DeviceError, NodeSettings, is_simulated
 from murmur.round.task import REFUSED
-from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
+from tests.fl_app.device_under_test import MINE, OPEN, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
 
@@ -52,6 +55,42 @@ def hostile(tmp_path, *overrides):
     small = [word for word in SMALL if word != "privacy.noise=seeded"]
     small += ["privacy=paper", "federation.num_rounds=5", *DIGITS]
     return [*small, f"dataset.cache={tmp_path}/elsewhere", *overrides]
+
+
+EMPTY = ["state", "policy", "data", "public", "num_clients", "clients", "sizes", "peers", "label"]
+
+
+@pytest.mark.parametrize("key", EMPTY)
+def test_an_empty_word_of_the_owner_s_is_refused_and_not_read_as_none(device, key):
+    """Such as a shell's variable that is not set: a ledger would begin anew in each folder."""
+    device[key] = ""
+    with pytest.raises(DeviceError, match=f"^{key} in .*: is empty; give it a value, or leave"):
+        NodeSettings.device(device, "run")
+
+
+def test_a_device_with_an_empty_state_folder_answers_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    device = Device(tmp_path)
+    device.node_config["state"] = ""
+    before = sorted(tmp_path.iterdir())
+    reply = device.ask(device.words("strategy=votes"), question(np.zeros(3, np.float32)))
+    assert (reply.error.code, reply.error.reason) == (1, REFUSED)  # no client was touched
+    with pytest.raises(DeviceError, match="state"):
+        resident.Device(device.node_config)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("round", [1, "one"])
+def test_a_reply_is_dated_as_its_question(tmp_path, monkeypatch, round):
+    """When it was made tells how long training took, and so how many records there are."""
+    began = []
+    monkeypatch.setattr(client_app, "is_simulated", lambda _: began.append(time.time()))
+    device = Device(tmp_path, OPEN)
+    words = device.words("strategy=fedavg", "model=mlp", "privacy.secure_aggregation=off")
+    asked = question(np.zeros(model_size(words), np.float32), round=round)
+    reply = device.ask(words, asked)
+    assert reply.metadata.created_at <= began[0]
+    assert reply.has_error() == (round == "one")  # it is no number
 
 
 def test_device_answers_within_its_policy_and_keeps_its_files_to_itself(tmp_path, device):

@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fl_app.engines.inline import FIRST_NODE
 from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
@@ -31,6 +32,23 @@ def started(grid, rounds=1, **terms):
 
 def _array(values):
     return Array(np.asarray(values))
+
+
+def test_a_reply_is_dated_as_its_question():
+    """Flower's metadata have the time at which a reply was made, and how long it is left."""
+    asked = []
+
+    def spoil(message, node):
+        asked.append((message.metadata.created_at, message.metadata.ttl))
+        return message
+
+    grid = Nodes(app_of(), 4, spoil=spoil)
+    started(grid)
+    (context, *_) = grid._contexts.values()
+    grid._arrive(Message(RecordDict(), dst_node_id=FIRST_NODE, message_type="train"), context)
+    found = [(reply.metadata.created_at, reply.metadata.ttl) for reply in grid.replies]
+    assert sorted(found) == sorted(asked)
+    assert [reply.has_error() for reply in grid.replies] == [False] * (len(asked) - 1) + [True]
 
 
 numbers = st.sampled_from([0.0, 1.0, -3.0, 1e30, float("nan"), float("inf")])

@@ -58,6 +58,28 @@ def test_it_is_the_mean_over_a_texts_own_tokens_of_unit_length(folder):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "positions", "longest"), [("Bert", 32, 32), ("Roberta", 34, 32), ("MPNet", 34, 32)]
+)
+def test_no_text_is_too_long_and_no_token_unknown(tmp_path, kind, positions, longest):
+    """An error would tell a server, which names the encoder, of a device's texts."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    sizes |= {"vocab_size": TOKENS, "intermediate_size": 32, "max_position_embeddings": positions}
+    shape = getattr(transformers, f"{kind}Config")(**sizes)
+    getattr(transformers, f"{kind}Model")(shape).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, ["[PAD]", "[UNK]"])
+    network = Encoder(tmp_path)
+    ids = np.maximum(texts([64]), 2)
+    cut = ids.copy()
+    cut[..., longest:] = 0
+    assert np.array_equal(network(ids), network(cut))
+    cut[..., longest - 1] = 0
+    assert not np.array_equal(network(ids), network(cut))  # all that it can read counts
+    odd = np.tile(ids, (4, 1, 1, 1))
+    odd[:, 0, 0, 5] = [0, TOKENS, -1, np.nan]
+    assert len(np.unique(network(odd), axis=0)) == 1
+
+
 def test_another_tokenizer_is_another_encoder_with_a_mean_of_its_own(folder, tmp_path):
     where = {"encoder": str(folder), "length": 8, "cache": str(tmp_path / "cache")}
     first = encoder(**where)
