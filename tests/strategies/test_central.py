@@ -16,7 +16,12 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.accounting.flatten import View, flatten
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
+from murmur.privacy.events import (
+    DiscreteGaussianEvent,
+    PoissonSampledEvent,
+    RepeatedEvent,
+    releases,
+)
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Central
 from murmur.round.cohorts import Schedule
@@ -90,8 +95,23 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     assert math.isinf(curious.proven_total) or curious.clients == {"nobody": 0.0}
     assert (strategy.report.statement().unit, strategy.report.statement().adjacency) == (
         Unit.CLIENT,
-        Adjacency.ADD_REMOVE,
+        Adjacency.REPLACE_SPECIAL,
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("strategy=dp_fedavg",),
+        ("strategy=dp_fedavg", "federation.schedule=random"),
+        ("strategy=dp_ftrl", "federation.schedule=rotate"),
+    ],
+)
+def test_no_statement_hides_how_many_clients_there_are(words):
+    """Cohorts and the divisor follow from that: with one client more, others are asked."""
+    strategy = Experiment(compose([*SMALL, *words])).strategy
+    assert strategy.report.statement().adjacency is Adjacency.REPLACE_SPECIAL
+    assert {each.adjacency for each in releases(strategy.planned())} == {strategy.adjacency}
 
 
 def test_sampling_amplifies():

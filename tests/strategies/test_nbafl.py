@@ -22,9 +22,7 @@ from tests.strategies.grid import Grid
 N, M = 10, 100
 
 
-def server(
-    epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums="off", **changed
-):
+def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums="off", **changed):
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[40]), (1, 4, 4), 4
     )

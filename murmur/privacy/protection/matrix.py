@@ -173,7 +173,7 @@ class MatrixFactorization(ServerNoise):
             return events.NonPrivateEvent()
         each = max(self.sensitivity(rounds), 1.0) / math.sqrt(rounds)
         noise = events.RepeatedEvent(events.DiscreteGaussianEvent(float(self.sigma), each), rounds)
-        return events.Release(noise, events.Unit.CLIENT, events.Adjacency.ADD_REMOVE)
+        return events.Release(noise, events.Unit.CLIENT, self.adjacency)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models, to whoever knows all cohorts."""
