@@ -2,9 +2,9 @@
 
 Both are read from the jobs' folders alone, so they are the same wherever the jobs run.
 
-In the tables jobs are grouped by their promise (who is protected from whom, at which δ): only ε of
-one promise can be compared. ε is what the statement puts first, against the adversary that a job's
-budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
+In the tables jobs are grouped by their promise (what is hidden of whom, from whom, at which δ):
+only ε of one promise can be compared. ε is what the statement puts first, against the adversary
+that a job's budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
 import math
@@ -156,12 +156,13 @@ def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:
 
 
 def promise_of(folder: SweepFolder, job: Job) -> str:
-    """Whom a job protects from whom, at which δ, in words; ``NOT_FINISHED`` before it is known."""
+    """What a job hides of whom, from whom, at which δ; ``NOT_FINISHED`` before it is known."""
     statement = folder.statement(job)
     if statement is None or folder.metrics(job) is None:
         return NOT_FINISHED
     first = statement["guarantees"][0]
-    return promise(statement["unit"], first["threat"], statement["delta"])
+    unit, adjacency = statement["unit"], statement["adjacency"]
+    return promise(unit, adjacency, first["threat"], statement["delta"])
 
 
 def sweep_rows(folder: SweepFolder) -> dict[str, list[Row]]:
