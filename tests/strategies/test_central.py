@@ -154,6 +154,13 @@ def test_a_round_in_which_too_few_answer_publishes_its_noise():
     assert strategy.protection.rounds_published == 1
 
 
+def test_a_model_of_an_empty_secret_cohort_counts_in_its_rounds_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(FedAvg, "cohort", lambda self, number: np.zeros(0, np.int64))
+    run = run_inline(tmp_path, "strategy=dp_fedavg")
+    before, *rows = [row["epsilon_proven"] for row in run.rows()]
+    assert before == 0 < rows[0] < rows[-1] == run.metrics()["epsilon_proven"]
+
+
 def test_the_bit_alone_costs_what_its_share_says():
     """±½ against the noise σ_b: one client more moves the sum by ½."""
     strategy = server(clipping={"adaptive": True, "bit_noise": 3.0}, cohort=N)

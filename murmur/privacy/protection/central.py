@@ -170,18 +170,14 @@ class Central(ServerNoise):
         if self.cohorts.rate is None:
             counts = {str(client): count for client, count in sorted(participations.items())}
             return by_participations(event, counts or {"nobody": 0})
-        rounds: tuple[Event, ...] = ()
-        if self.rounds_published:
-            rounds = (events.RepeatedEvent(event, self.rounds_published),)
-        return {"each client": events.ComposedEvent(rounds)}
+        return {"each client": events.repeated(event, self.rounds_published)}
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All models published so far, for the client that was in the most of them."""
+        count = self.rounds_published
         if self.cohorts.rate is None:
-            count = max(participations.values(), default=1)
-        else:
-            count = max(1, self.rounds_published)
-        return events.RepeatedEvent(self.round_event(), count)
+            count = max(participations.values(), default=0)
+        return events.repeated(self.round_event(), count)
 
     def planned(self) -> Event:
         """All models, for the client that is in the most of them."""
@@ -252,8 +248,8 @@ class NoisedRows(ServerNoise):
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All models published so far, for the client that was in the most of them."""
-        count = max(participations.values(), default=1)
-        return events.RepeatedEvent(self.round_event(), count)
+        count = max(participations.values(), default=0)
+        return events.repeated(self.round_event(), count)
 
     def planned(self) -> Event:
         """All models, for the client that is in the most of them."""
