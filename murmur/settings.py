@@ -16,6 +16,7 @@ from pydantic import Field
 # Ranges of settings, for fields of ``settings`` classes.
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Norm = Annotated[float, Field(ge=1e-300, allow_inf_nan=False)]  # floats lie too far apart below it
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
 Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -453,10 +453,9 @@ class CohortStrategy(Strategy, ABC):
         """Let ``evaluation`` ask clients after a round; ValueError where it does not fit.
 
         It does not where the algorithm has a way of its own to evaluate on clients, or where the
-        evaluation protects replaced records and the training clients that are added or removed. An
-        evaluation of records makes records the unit of the whole statement; one of clients is no
-        secret of who takes part, so that clients who are added or removed become ones who
-        contribute nothing, which costs the training as much.
+        evaluation protects records and the training, which knows none, clients that contribute
+        nothing instead: one record may turn an update into any other. An evaluation of records
+        makes records the unit of the whole statement.
         """
         if self.own_models is not None:
             raise ValueError(
@@ -464,15 +463,13 @@ class CohortStrategy(Strategy, ABC):
                 "set evaluation=none"
             )
         if evaluation.unit is Unit.RECORD:
-            if not Adjacency.REPLACE_ONE.covers(self.adjacency):
+            if "record" not in self.units and self.adjacency is not Adjacency.REPLACE_ONE:
                 raise ValueError(
                     "unit=record: means records that are replaced, the training's privacy clients "
-                    "that are added or removed; set the evaluation's unit to client"
+                    "that contribute nothing instead; set the evaluation's unit to client"
                 )
             # What protects a client protects each of its records, but not the reverse.
             self.unit = Unit.RECORD
-        elif self.adjacency is Adjacency.ADD_REMOVE:
-            self.adjacency = Adjacency.REPLACE_SPECIAL
         self.evaluation = evaluation
 
     def snapshot(self) -> dict[str, NDArray]:

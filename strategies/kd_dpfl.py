@@ -28,7 +28,7 @@ from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.public_labels import plurality
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
 from murmur.papers.dpsgd import Lots, signal_to_noise, train_privately
 from murmur.papers.kd_dpfl.budget import Scheme, Sections
 from murmur.privacy.mechanisms.clipping import project_simplex
@@ -57,7 +57,7 @@ class SpecialClient(Lots):
         The largest share of it in a round's mean, at most ½.
     """
 
-    clipping_norm: Positive
+    clipping_norm: ClippingNorm
     learning_rate: Positive
     cap: Annotated[float, Field(gt=0, le=0.5)]
 

@@ -24,10 +24,11 @@ from murmur.papers.dpsgd import Lots, signal_to_noise
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.accounting.gaussian import FINE_SHARE
-from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
+from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, repeated
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
+from strategies.parts import RecordPaths
 
 
 class NbAFL(CohortStrategy):
@@ -92,6 +93,7 @@ class NbAFL(CohortStrategy):
             self.adjacency = Adjacency.REPLACE_SPECIAL
             lots = Lots(local["epochs"] or 1, local["batch_size"])
             self.schedule = lots.schedule(self.noise.participations)
+        self.paths = RecordPaths(self, self._path)
         full = sorted(self.sizes)[-self.noise.scheduled :]
         sigma = self.noise.broadcast_sigma([size / sum(full) for size in full])
         if sigma:
@@ -176,17 +178,26 @@ class NbAFL(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """One upload (with ``dpsgd``: of the smallest client), by the client's own noise.
+        """One upload, of the client that spends most in a round, by that client's own noise.
 
         Its assumptions, if the sensitivity rests on any, are part of the event.
         """
-        return self._upload(self.noise.smallest_dataset)
+        return self.paths.worst(map(self._upload, sorted(set(self.sizes))))
+
+    def spent(self) -> Event:
+        """All uploads of the client that has spent most."""
+        if self.schedule is None:
+            return super().spent()  # clients differ in how often they were asked only
+        return self.paths.spent()
 
     def _upload(self, size: int) -> Event:
-        """That of a client of ``size`` examples, by its own noise."""
+        """One upload of a client of so many examples: with ``dpsgd`` its noise depends on them."""
         if self.schedule is None:
             return self.noise.release()
         return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
+
+    def _path(self, client: int) -> Event:
+        return repeated(self._upload(self.sizes[client]), self.participations[client])
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The paper's theorem with the number of uploads that the server sees for L.
@@ -211,9 +222,9 @@ class NbAFL(CohortStrategy):
             clients={str(c): self._seen(c, count) for c, count in released.items()},
             claimed_total=self.noise.epsilon if self.noise.is_private else None,
         )
-        if self.schedule is not None:
-            clients = {str(c): _times(self._upload(self.sizes[c]), n) for c, n in released.items()}
-            server = replace(server, clients=clients)
+        if self.schedule is not None:  # a sum hides nothing of such noise
+            clients = {str(client): self._path(client) for client in released}
+            server, *others = [replace(each, clients=clients) for each in (server, *others)]
         return [server, outsider, *others]
 
     def _seen(self, client: int, participations: int) -> Event:
@@ -224,9 +235,9 @@ class NbAFL(CohortStrategy):
         """
         if not self.noise.is_noisy:
             # All that follows from an upload shows in the broadcasts as well.
-            return _times(self._upload(self.sizes[client]), participations)
+            return self._path(client)
         uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
-        parts = [_times(self.release_event(), uploads)]
+        parts = [repeated(self.noise.release(), uploads)]
         noise = self.noise
         worst = 2 * noise.clip / noise.grid + math.sqrt(noise.dimension)
         for name, count in (("stripped", stripped), ("rest", rest)):
@@ -235,7 +246,7 @@ class NbAFL(CohortStrategy):
                 sigma = self.weakest[name] / noise.grid
                 seen = DiscreteGaussianEvent(sigma, noise.released_sensitivity / noise.grid)
                 event = noise.resting(seen, DiscreteGaussianEvent(sigma, worst))
-                parts.append(_times(event, count))
+                parts.append(repeated(event, count))
         return ComposedEvent(tuple(parts))
 
     # Checkpoint -----------------------------------------------------------------------------
@@ -247,7 +258,3 @@ class NbAFL(CohortStrategy):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The inverse of ``state``."""
         self.weakest = {name: float(state[f"weakest.{name}"][0]) for name in self.weakest}
-
-
-def _times(event: Event, count: int) -> Event:
-    return RepeatedEvent(event, count) if count else ComposedEvent(())

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmur.privacy.accounting import Threat
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent, repeated
 from murmur.privacy.statement import Exposure, Statement, by_participations
 
 if TYPE_CHECKING:
@@ -118,19 +118,16 @@ class PrivacyReport:
     def spent(self) -> Event:
         """The usual spending: the releases of the most exposed client, one for each round.
 
-        As the budget's adversary sees it. Before anything was released, one release: a plan's
-        figure.
+        As the budget's adversary sees it; nothing before anything was released.
         """
+        in_rounds = self.of.participations - self.of.before
+        most = max(in_rounds.values(), default=0)
+        rounds = repeated(self._seen(self.of.release_event()), most)
         event = self.of.event_before()
-        participations = self.of.participations - self.of.before
-        release = self._seen(self.of.release_event())
-        most = max(participations.values(), default=1)
         if event is None or not self.of.before:
-            return RepeatedEvent(release, most)
-        earlier = RepeatedEvent(self._seen(event), max(self.of.before.values()))
-        if not participations:
-            return earlier
-        return ComposedEvent((earlier, RepeatedEvent(release, most)))
+            return rounds
+        earlier = repeated(self._seen(event), max(self.of.before.values()))
+        return ComposedEvent((earlier, rounds))
 
     def planned(self) -> Event:
         """The usual plan: a release in each round in which a client is asked, and one before them.

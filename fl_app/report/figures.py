@@ -7,8 +7,9 @@ variables of the page's style sheet, so that light, dark and paper need no secon
 ``stand_alone`` puts values in their place.
 
 Colour names the algorithm, dashes and marks the setting (of one algorithm, colour as well), so
-nothing depends on colour vision. What stands in one panel has one promise (unit, threat and δ):
-figures of other promises cannot be compared, and stand in panels of their own on the same axes.
+nothing depends on colour vision. What stands in one panel has one promise (unit, neighbours, threat
+and δ): figures of other promises cannot be compared, and stand in panels of their own on the same
+axes.
 """
 
 import json

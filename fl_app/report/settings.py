@@ -81,10 +81,10 @@ class Setting:
 
     @property
     def promise(self) -> str:
-        """Who is protected from whom, at which δ: only ε of one promise can be compared."""
+        """What is hidden of whom, from whom, at which δ: only ε of one promise can be compared."""
         for run in self.runs:
-            if (statement := run.statement) is not None:
-                return promise(statement.unit, statement.guarantees[0].threat, statement.delta)
+            if (said := run.statement) is not None:
+                return promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
         return NOT_STATED
 
     @property

@@ -354,8 +354,6 @@ class Experiment:
             "infinity", since JSON has no sign for it.
         """
         strategy = self.strategy
-        if not strategy.participations and strategy.evaluation is None:
-            return {"epsilon_proven": 0.0}
         event, delta = strategy.report.spent_in_all(roughly), self.privacy.delta
         threat = Threat(self.privacy.threat)
         spent = {"epsilon_proven": epsilon(event, delta, unit=strategy.unit).epsilon}

@@ -2,9 +2,9 @@
 
 Both are read from the jobs' folders alone, so they are the same wherever the jobs run.
 
-In the tables jobs are grouped by their promise (who is protected from whom, at which δ): only ε of
-one promise can be compared. ε is what the statement puts first, against the adversary that a job's
-budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
+In the tables jobs are grouped by their promise (what is hidden of whom, from whom, at which δ):
+only ε of one promise can be compared. ε is what the statement puts first, against the adversary
+that a job's budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
 import statistics
@@ -211,7 +211,8 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
     if metrics.get("at_chance"):
         states.append(AT_CHANCE)
     first = statement.guarantees[0]
-    return promise(statement.unit, first.threat, statement.delta), {
+    said = promise(statement.unit, statement.adjacency, first.threat, statement.delta)
+    return said, {
         ACCURACY: metrics["accuracy_last_5"],
         EPSILON: first.stated,
         CLAIMED: first.claimed_total,

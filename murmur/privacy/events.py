@@ -366,6 +366,11 @@ def assumptions_of(event: Event) -> list[Assumption]:
     return list(dict.fromkeys(found))
 
 
+def repeated(event: Event, count: int) -> Event:
+    """``event``, ``count`` times; nothing where that is 0."""
+    return RepeatedEvent(event, count) if count else ComposedEvent(())
+
+
 def as_release(event: Event) -> Release:
     """``event``, which states no unit, as what ledgers of versions that recorded none meant.
 

@@ -370,10 +370,10 @@ def render(statement: Statement) -> str:
     return "\n".join(_fit(lines))
 
 
-def promise(unit: Unit, threat: Threat, delta: float) -> str:
-    """Who is protected from whom, at which δ: only ε of one promise can be compared."""
-    subject = UNITS[Unit(unit)]
-    return f"{subject.capitalize()}, against {THREATS[Threat(threat)]}, δ = {delta:g}"
+def promise(unit: Unit, adjacency: Adjacency, threat: Threat, delta: float) -> str:
+    """What is hidden of whom, from whom, at which δ: only ε of one promise can be compared."""
+    hidden = f"{UNITS[Unit(unit)].capitalize()}, {NEIGHBOURS[Adjacency(adjacency)]}"
+    return f"{hidden}, against {THREATS[Threat(threat)]}, δ = {delta:g}"
 
 
 def card(statement: Statement) -> dict[str, str]:

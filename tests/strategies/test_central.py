@@ -16,7 +16,12 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.accounting.flatten import View, flatten
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
+from murmur.privacy.events import (
+    DiscreteGaussianEvent,
+    PoissonSampledEvent,
+    RepeatedEvent,
+    releases,
+)
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Central
 from murmur.round.cohorts import Schedule
@@ -90,8 +95,23 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     assert math.isinf(curious.proven_total) or curious.clients == {"nobody": 0.0}
     assert (strategy.report.statement().unit, strategy.report.statement().adjacency) == (
         Unit.CLIENT,
-        Adjacency.ADD_REMOVE,
+        Adjacency.REPLACE_SPECIAL,
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("strategy=dp_fedavg",),
+        ("strategy=dp_fedavg", "federation.schedule=random"),
+        ("strategy=dp_ftrl", "federation.schedule=rotate"),
+    ],
+)
+def test_no_statement_hides_how_many_clients_there_are(words):
+    """Cohorts and the divisor follow from that: with one client more, others are asked."""
+    strategy = Experiment(compose([*SMALL, *words])).strategy
+    assert strategy.report.statement().adjacency is Adjacency.REPLACE_SPECIAL
+    assert {each.adjacency for each in releases(strategy.planned())} == {strategy.adjacency}
 
 
 def test_sampling_amplifies():
@@ -132,6 +152,13 @@ def test_a_round_in_which_too_few_answer_publishes_its_noise():
     arrays, _ = strategy.aggregate_train(1, [])
     assert arrays is not None and arrays["model"].numpy().std() > 0
     assert strategy.protection.rounds_published == 1
+
+
+def test_a_model_of_an_empty_secret_cohort_counts_in_its_rounds_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(FedAvg, "cohort", lambda self, number: np.zeros(0, np.int64))
+    run = run_inline(tmp_path, "strategy=dp_fedavg")
+    before, *rows = [row["epsilon_proven"] for row in run.rows()]
+    assert before == 0 < rows[0] < rows[-1] == run.metrics()["epsilon_proven"]
 
 
 def test_the_bit_alone_costs_what_its_share_says():

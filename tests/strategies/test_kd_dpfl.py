@@ -308,6 +308,14 @@ def test_labels_without_noise_are_refused_before_any_work(tmp_path):
         run_inline(tmp_path / "run", *RUN, "strategy.labelling.mechanism=none")
 
 
+@pytest.mark.parametrize(
+    ("key", "least"), [("special.clipping_norm", "1e-09"), ("uploads.clip", "1e-300")]
+)
+def test_norms_that_no_round_could_use_are_refused_before_labels_are_released(key, least, tmp_path):
+    with pytest.raises(ConfigError, match=rf"{key}=1e-310: must be finite and at least {least}$"):
+        run_inline(tmp_path / "run", *RUN, f"strategy.{key}=1e-310")
+
+
 def test_dpsgd_over_all_clients_states_what_each_has_spent(tmp_path):
     folder = run_inline(
         tmp_path / "run",

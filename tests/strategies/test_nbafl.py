@@ -9,10 +9,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.accounting import Adjacency, Unit
+from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.budget import Budget
 from murmur.round.phase import Outcome
 from murmur.round.setup import ServerSetup
+from murmur.secure_sum import SecureSumSettings
 from strategies.nbafl import NbAFL
 from tests.fl_app.running import run_inline
 from tests.made import made
@@ -21,7 +22,7 @@ from tests.strategies.grid import Grid
 N, M = 10, 100
 
 
-def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, **changed):
+def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums="off", **changed):
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[40]), (1, 4, 4), 4
     )
@@ -37,6 +38,7 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, **ch
         quorum=0.3,
         client_sizes=sizes,
         seeded_noise=True,
+        secure_sums=SecureSumSettings(sums),
     )
     noise = {
         "num_clients": N, "clients_per_round": cohort, "clip": 1.0, "exposures": 1,
@@ -172,6 +174,27 @@ def test_dpsgd_keeps_the_budget_against_both_adversaries():
     for guarantee in guarantees(strategy).values():
         assert 3.9 < guarantee.proven_total <= 4.0
         assert guarantee.clients["0"] != guarantee.clients["1"]
+
+
+def test_dpsgd_states_the_largest_epsilon_of_any_client_to_every_adversary():
+    """Clients of all sizes keep ε in the whole run; earlier, small ones may have spent less."""
+    strategy = server(
+        epsilon=8.0,
+        sizes=(1300, *[20] * 8, 17),
+        sums="simulated",
+        sensitivity="dpsgd",
+        calibration="proven",
+    )
+    alone = [epsilon(strategy.schedule.event(8.0, 0.01, size), 0.01) for size in (17, 20, 1300)]
+    worst = max(each.epsilon for each in alone)
+    assert worst > 1.05 * alone[0].epsilon
+    assert epsilon(strategy.release_event(), 0.01).epsilon == worst
+    strategy.participations.update(range(N))
+    assert epsilon(strategy.spent(), 0.01).epsilon == worst
+    assert set(guarantees(strategy)) == {"local", "outsider", "secure_aggregation"}
+    for guarantee in guarantees(strategy).values():
+        assert guarantee.stated_per_round == worst
+        assert guarantee.stated == max(guarantee.clients.values()) == worst
 
 
 def test_checkpoint_carries_the_weakest_broadcast():

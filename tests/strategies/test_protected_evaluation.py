@@ -219,18 +219,9 @@ def test_record_unit_makes_the_statement_one_of_records():
     assert with_training(it, {}).report.statement().unit is Unit.RECORD
     assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
     strategy = FedAvg(it.setup, **PLAIN)
-    strategy.adjacency = Adjacency.ADD_REMOVE
+    strategy.adjacency = Adjacency.REPLACE_SPECIAL  # a client as a whole contributes, or nothing
     with pytest.raises(ValueError, match=r"^unit=record"):
         strategy.switch_on(it)
-
-
-def test_no_statement_hides_who_takes_part_in_an_evaluation():
-    """A client that is removed sends no row; one without data sends one of noise."""
-    strategy = FedAvg(evaluation().setup, **PLAIN)
-    strategy.adjacency = Adjacency.ADD_REMOVE
-    strategy.switch_on(evaluation())
-    assert strategy.report.statement().adjacency is Adjacency.REPLACE_SPECIAL
-    assert FedAvg(evaluation().setup, **PLAIN).report.statement().adjacency is Adjacency.REPLACE_ONE
 
 
 def test_seed_compat_prints_its_true_epsilon():

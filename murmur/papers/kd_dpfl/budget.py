@@ -33,7 +33,7 @@ from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.settings import settings
+from murmur.settings import Norm, settings
 
 _ROUNDING = 1e-9
 Amount = float | Sequence[float] | None  # an ε, or one for each client
@@ -135,7 +135,7 @@ class Uploads:
     """
 
     noise: Literal["dpsgd", "nbafl"]
-    clip: float
+    clip: Norm
 
 
 @settings

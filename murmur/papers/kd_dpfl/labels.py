@@ -35,7 +35,7 @@ from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Count, Positive, settings
+from murmur.settings import Count, Norm, Positive, settings
 
 FEWEST_TEACHERS = 50
 _SENSITIVITY = 2.0 * CLIP_STEPS  # of a clipped model, in grid steps
@@ -305,11 +305,11 @@ class NoisyModel:
     So the noise protects a whole client as well as one record.
 
     Attributes:
-        clip: C, L2 norm of the whole model, above 0.
+        clip: C, L2 norm of the whole model.
         rounds: releases that keep the budget together.
     """
 
-    clip: Positive
+    clip: Norm
     rounds: Count
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:

@@ -34,7 +34,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.search import decreasing_root
-from murmur.settings import Count, NotNegative, Positive, settings
+from murmur.settings import Count, Norm, NotNegative, settings
 
 Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
 
@@ -152,7 +152,7 @@ class NbaflSettings:
 
     num_clients: Count
     clients_per_round: int | None
-    clip: Positive
+    clip: Norm
     exposures: int | None
     smallest_dataset: int | None
     lipschitz: float | None = None
@@ -213,7 +213,7 @@ class NbaflNoise:
     exposures: int
     clients: Count
     scheduled: int
-    clip: Positive
+    clip: Norm
     smallest_dataset: int
     dimension: Count
     sensitivity: Sensitivity = "paper"

@@ -5,7 +5,8 @@
 1. clients send their clipped updates as they are
 2. the server makes (Σ Δ_i + N(0, (z C)² I)) / K public, K = the (expected) size of the cohort
 
-K does not depend on who came, which keeps the sensitivity, to one client more or less, at C. Where
+K does not depend on who came, which keeps the sensitivity, to one client that contributes or does
+not, at C. How many clients there are is public: cohorts, K and the rate follow from it. Where
 cohorts are Poisson samples in secret, sampling amplifies; otherwise a client pays for each round
 in which it was asked.
 
@@ -55,7 +56,7 @@ class ServerNoise(Clipped):
     """
 
     threats = ("central",)
-    adjacency = Adjacency.ADD_REMOVE
+    adjacency = Adjacency.REPLACE_SPECIAL
     rounds_published = 0
 
     @property
@@ -152,9 +153,9 @@ class Central(ServerNoise):
             return events.NonPrivateEvent()
         sampled = self.mechanism.event()
         if self.mechanism.rate == 1:
-            return events.Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE)
+            return events.Release(sampled, Unit.CLIENT, self.adjacency)
         always = replace(self.mechanism, rate=1.0).event()
-        return events.Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
+        return events.Release(sampled, Unit.CLIENT, self.adjacency, (SECRET_COHORT,), always)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models: a secret sample could have held anybody, a known cohort only its clients.
@@ -170,11 +171,10 @@ class Central(ServerNoise):
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All models published so far, for the client that was in the most of them."""
+        count = self.rounds_published
         if self.cohorts.rate is None:
-            count = max(participations.values(), default=1)
-        else:
-            count = max(1, self.rounds_published)
-        return events.RepeatedEvent(self.round_event(), count)
+            count = max(participations.values(), default=0)
+        return events.repeated(self.round_event(), count)
 
     def planned(self) -> Event:
         """All models, for the client that is in the most of them."""
@@ -220,4 +220,4 @@ class NoisedRows(Central):
         """One client's row, noised: all that any model of the round says of it."""
         if not self.noise_multiplier:
             return events.NonPrivateEvent()
-        return events.Release(self.row_noise.event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
+        return events.Release(self.row_noise.event(), Unit.CLIENT, self.adjacency)

@@ -173,18 +173,17 @@ class MatrixFactorization(ServerNoise):
             return events.NonPrivateEvent()
         each = max(self.sensitivity(rounds), 1.0) / math.sqrt(rounds)
         noise = events.RepeatedEvent(events.DiscreteGaussianEvent(float(self.sigma), each), rounds)
-        return events.Release(noise, events.Unit.CLIENT, events.Adjacency.ADD_REMOVE)
+        return events.Release(noise, events.Unit.CLIENT, self.adjacency)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models, to whoever knows all cohorts."""
-        done: events.Event = events.ComposedEvent(())
-        if self.rounds_published:
-            done = self._event(self.rounds_published)
-        return [self.exposure(self._event(1), {"each client": done})]
+        return [self.exposure(self._event(1), {"each client": self.spent(participations)})]
 
     def spent(self, participations: Mapping[int, int]) -> events.Event:
         """All rounds so far, for the most exposed client."""
-        return self._event(max(1, self.rounds_published))
+        if not self.rounds_published:
+            return events.ComposedEvent(())
+        return self._event(self.rounds_published)
 
     def planned(self) -> events.Event:
         """All rounds."""

@@ -46,7 +46,8 @@ def test_files_for_spreadsheets_and_papers(sweep):
     assert rows[0]["privacy.epsilon"] == "1"
     latex = files["latex"].read_text()
     assert latex.count(r"\\") == 3 and re.search(r"0\.520 \$\\pm\$ 0\.025", latex)
-    assert re.search(r"\\caption\{.* Protected: Everything that one client holds, against ", latex)
+    holds = "Everything that one client holds, exchanged for anything else"
+    assert re.search(rf"\\caption\{{.* Protected: {holds}, against ", latex)
     marked = files["markdown"].read_text()
     assert "0.520 ± 0.025" in marked and "Protected: Everything that one client holds" in marked
     drawn = files["svg"].read_bytes()

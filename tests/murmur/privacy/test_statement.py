@@ -15,7 +15,7 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
 )
-from murmur.privacy.statement import Exposure, Statement, by_participations, render
+from murmur.privacy.statement import Exposure, Statement, by_participations, promise, render
 from tests.sums import reported
 
 DELTA = 1e-5
@@ -251,6 +251,11 @@ def test_canaries_that_show_more_than_is_stated_are_shouted():
         found = CanaryAudit(64, 1.1, 2.0, low + 1, low, low + 2)
         said = statement(exposure({"a": 1}, canaries=found))
         assert ("MORE THAN STATED" in render(said)) is bool(said.doubts) is is_beaten
+
+
+def test_what_is_hidden_is_part_of_the_promise():
+    said = {promise(Unit.CLIENT, near, Threat.CENTRAL, 1e-5) for near in Adjacency}
+    assert len(said) == len(Adjacency)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_SPECIAL])
