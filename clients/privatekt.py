@@ -22,7 +22,7 @@ from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, T
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.common import experiment_rng
 from murmur.learning.linear_model import require_linear
-from murmur.papers.privatekt import WAYS, Answers, DisjointLabels, Labeller, LabelQuery, Way
+from murmur.papers.privatekt import Answers, DisjointLabels, Labeller, LabelQuery, way_of
 from murmur.privacy.noise import NoiseGenerator
 
 
@@ -155,9 +155,9 @@ class PrivateKTClient(LabelClient):
     """
 
     def __init__(
-        self, setup: ClientSetup, *, answers: Way, K: int, local: LocalSgd, labeller: Labeller
+        self, setup: ClientSetup, *, answers: str, K: int, local: LocalSgd, labeller: Labeller
     ) -> None:
-        super().__init__(setup, WAYS[answers], K, local, labeller)
+        super().__init__(setup, way_of(answers), K, local, labeller)
 
     def _question(self, task: Task) -> tuple[int, int, NDArray[np.int64]]:
         if self.way is not DisjointLabels:

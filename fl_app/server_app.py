@@ -7,7 +7,7 @@ own call ``main`` through it as well.
 import logging
 import shlex
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from flwr.app import Context, Message
@@ -118,8 +118,13 @@ class _WholeGrid(GridAround):
         Raises:
             RunError: a reply is an error of Flower's own runtime.
         """
-        for reply in self._grid.send_and_receive(messages, timeout=timeout):
-            if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-                lost = printable_line(reply.error.reason)
-                raise RunError(f"Flower's simulation lost a node: {lost}")
-            yield reply
+        # Here and now: who asks for nothing does not look at the replies.
+        return _whole(self._grid.send_and_receive(messages, timeout=timeout))
+
+
+def _whole(replies: Iterable[Message]) -> Iterator[Message]:
+    """``replies``; RunError at an error of Flower's own runtime."""
+    for reply in replies:
+        if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
+            raise RunError(f"Flower's simulation lost a node: {printable_line(reply.error.reason)}")
+        yield reply

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt import WAYS, Answers, LabelQuery, Learning, SharedLabels, Student, Way
+from murmur.papers.privatekt import Answers, LabelQuery, Learning, SharedLabels, Student, way_of
 from murmur.privacy.events import ComposedEvent, Event
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
@@ -137,11 +137,11 @@ class PrivateKT(LabelStrategy):
     answers: SharedLabels
 
     def __init__(
-        self, setup: ServerSetup, *, answers: Way, K: int, use_labels: bool, learning: Learning
+        self, setup: ServerSetup, *, answers: str, K: int, use_labels: bool, learning: Learning
     ) -> None:
         self.is_disjoint = answers == "disjoint"
         apart = setup.cohort_size if self.is_disjoint else 1
-        super().__init__(setup, WAYS[answers], K, learning, apart)
+        super().__init__(setup, way_of(answers), K, learning, apart)
         if self.is_disjoint and learning.target != "posterior":
             raise ValueError(f"target={learning.target!r}: answers=disjoint needs 'posterior'")
         if self.is_disjoint and setup.cohorts.kind == "poisson":

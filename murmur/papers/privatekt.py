@@ -231,9 +231,19 @@ class Votes:
 
 
 Answers = SharedLabels | Votes
-Way = Literal["paper", "disjoint"]
-WAYS: dict[Way, type[SharedLabels]] = {"paper": SharedLabels, "disjoint": DisjointLabels}
-"""What ``strategy.answers`` of ``strategy=privatekt`` calls each way."""
+
+
+def way_of(answers: str) -> type[SharedLabels]:
+    """The way that ``strategy.answers`` of ``strategy=privatekt`` names.
+
+    ValueError for another one; that for ``votes`` names the strategy that has them.
+    """
+    ways = {"paper": SharedLabels, "disjoint": DisjointLabels}
+    if answers == "votes":
+        raise ValueError("answers=votes: is an algorithm of its own now; set strategy=votes")
+    if answers not in ways:
+        raise ValueError(f"answers={answers}: must be one of {', '.join(ways)}")
+    return ways[answers]
 
 
 @lru_cache(maxsize=64)

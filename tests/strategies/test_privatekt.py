@@ -254,6 +254,7 @@ def test_small_cohort_is_pointed_out():
         ({"K": 0}, ["K=0"]),
         ({"buffer_rounds": 0}, ["buffer_rounds=0"]),
         ({"target": "medium"}, ["target='medium'", "soft"]),
+        ({"answers": "votes"}, ["answers=votes", "set strategy=votes"]),
         ({"sampling": "best"}, ["sampling='best'", "entropy"]),
         ({"first_round": "never"}, ["first_round='never'", "entropy"]),
         ({"finetuning": {"passes": 1, "learning_rate": 0}}, ["learning_rate=0"]),

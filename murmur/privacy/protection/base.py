@@ -29,7 +29,7 @@ from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
-from murmur.settings import Positive, Share, settings
+from murmur.settings import Norm, Positive, Share, settings
 
 Integers = NDArray[np.int64]
 
@@ -191,7 +191,7 @@ class Clipping:
     """How updates are clipped (conf/protection).
 
     Attributes:
-        norm: C of round 1, finite and above 0, in the units of an update.
+        norm: C of round 1, finite and at least 1e-300, in the units of an update.
         adaptive: whether C follows the updates' norms.
         quantile: γ, the share of updates that should be short enough, in (0, 1).
         learning_rate: η_C, above 0.
@@ -201,7 +201,7 @@ class Clipping:
         ValueError: a value is outside its range.
     """
 
-    norm: Positive
+    norm: Norm
     adaptive: bool = False
     quantile: Share = 0.5
     learning_rate: Positive = 0.2
