@@ -114,9 +114,9 @@ def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
     """A file's content, and the classes that it names."""
     import yaml  # which `murmur --help` does without
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml there is no C
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml there is no C
     text = path.read_text(encoding="utf-8")
-    content = yaml.load(text, loader) or {}
+    content = yaml.load(text, SafeLoader) or {}
     # Hydra's own marker: such a file holds paths from the top, others those of their group.
     place = ""
     if "@package _global_" not in text:

@@ -41,6 +41,7 @@ from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.host import SimulatedHome
+from murmur.round.phase import Question
 from murmur.round.summation import Plain
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
@@ -177,9 +178,17 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
             asked: Any = message.content.config_records["task"]
             if message.metadata.message_type == "train":
                 [client] = asked["clients"]
-                phase = experiment.strategy.phase
-                assert phase is not None
-                summed = Plain(phase.sums, phase.question)
+                strategy = experiment.strategy
+                question = Question(
+                    purpose="train",
+                    number=asked["round"],
+                    cohort=[client],
+                    model=strategy.initial_parameters(),
+                    codec=strategy.codec(),
+                    event=strategy.release_event,
+                    weights=strategy.weights(),
+                )
+                summed = Plain(strategy.sums, question)
                 summed.accept([client], reply.content)
                 told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply

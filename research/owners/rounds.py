@@ -201,7 +201,9 @@ class Direct:
             steps = np.rint(total * strategy.centre_sum.steps).astype(np.int64)
             question = strategy.before_rounds()
             assert question is not None
-            strategy.learn(question, Outcome(1, total=steps, weight=owners.count))
+            everybody = list(range(owners.count))
+            outcome = Outcome(1, answered=everybody, total=steps, weight=owners.count)
+            strategy.learn(question, outcome)
             owners = owners.centred(strategy.middle, head.radius)
         noise = strategy.protection.clip * strategy.protection.noise_on_a_sum()
         noise *= math.sqrt(strategy.setup.cohort_size / strategy.setup.budget.honest_clients)

@@ -31,6 +31,11 @@ def vectors(agreed: Terms, seed=0) -> dict[int, np.ndarray]:
     return {c: rng.integers(0, max(top, 1), agreed.length) for c in agreed.clients}
 
 
+def bytes_of(noise: NoiseGenerator) -> Callable[[int], bytes]:
+    """Random bytes of ``noise``, as secrets are drawn."""
+    return lambda count: noise.uint8(count).tobytes()
+
+
 def written(party: SecureClient) -> State:
     """A client as it lies on disk: its own, and what it has in common with others."""
     shared: dict[bytes, int] = {}
@@ -72,8 +77,8 @@ def secure_sum(
     it = Outcome(server=SecureServer(agreed, liars=liars))
     states: dict[int, State] = {}
     for client in agreed.clients:
-        noise = NoiseGenerator.seeded(entropy, client) if entropy else None
-        joined = SecureClient.join(agreed, client, None, *([noise.bytes] if noise else []))
+        draw = [bytes_of(NoiseGenerator.seeded(entropy, client))] if entropy else []
+        joined = SecureClient.join(agreed, client, None, *draw)
         states[client] = written(joined)
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 

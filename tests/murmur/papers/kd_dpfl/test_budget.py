@@ -34,7 +34,7 @@ def test_joining_the_federated_stage_is_sequential():
         (8.0, {"general_epsilon": 6.0}, "^total=8.0: leaves -1 for the labels"),
         (4.0, {"general_epsilon": 6.0}, "^general=.*at most the total"),
         (8.0, {"ratio": 0.5}, "^ratio=0.5: "),
-        (8.0, {"general_epsilon": 0.0}, "^general="),
+        (8.0, {"general_epsilon": 0.0}, "^general_epsilon="),
     ],
 )
 def test_impossible_budgets_are_refused(total, asked, message):
