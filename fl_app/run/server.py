@@ -159,8 +159,8 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
     if planned > budget.epsilon * (1 + _ROUNDING):
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
-            f"{three_digits(planned)} of a {budget.unit} by the end; its noise must follow from the "
-            "budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
+            f"{three_digits(planned)} of a {budget.unit} by the end; its noise must follow from "
+            "the budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
         )
 
 
