@@ -36,11 +36,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def three_digits(value: float, up: bool = True) -> str:
-    """A finite number for people, of three digits; a whole number from 1,000 on.
+    """A number for people, of three digits; a whole number from 1,000 on; "nan" and "inf" as such.
 
     Rounded up, since an ε is at most what is printed of it; what differs from three digits by less
     than a billionth is arithmetic's error. ``up`` false: down, for what is at least so much.
     """
+    if not math.isfinite(value):
+        return str(value)
     rounding = ROUND_FLOOR
     if up:
         rounding = ROUND_CEILING

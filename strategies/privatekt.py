@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
+from murmur.common import experiment_rng, three_digits
 from murmur.learning.public_labels import cohort_for_plurality
 from murmur.papers.privatekt import Answers, LabelQuery, Learning, SharedLabels, Student, way_of
 from murmur.privacy.events import ComposedEvent, Event
@@ -176,8 +176,9 @@ class PrivateKT(LabelStrategy):
         needed = cohort_for_plurality(self.answers.keep, self.classes)
         if self.setup.cohort_size >= needed:
             return []
+        each = three_digits(self.epsilon / self.K)
         return [
-            f"clients_per_round={self.setup.cohort_size}: at ε={self.epsilon / self.K:.3g} per "
+            f"clients_per_round={self.setup.cohort_size}: at ε={each} per "
             f"label, plurality needs about {needed} clients (60% agreement, z=2.5); the labels "
             "will often be wrong. Raise epsilon, lower strategy.K, or ask more clients"
         ]

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import three_digits
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
 from murmur.papers import protected_results
@@ -142,9 +143,10 @@ class ProtectedClustering(ClientEvaluation):
         """The true ε of the document's noise; scores that say no more than noise."""
         found = super().warnings()
         if self.result.seed_compat:
+            really = three_digits(2 * self.result.epsilon)
             found.append(
                 f"seed_compat=true: the noise assumes Δ=1, so epsilon={self.result.epsilon:g} is "
-                f"really {2 * self.result.epsilon:g} for each result; no claim is made of it"
+                f"really {really} for each result; no claim is made of it"
             )
         if self.rounds_like_noise:
             found.append(

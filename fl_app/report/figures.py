@@ -29,7 +29,7 @@ from fl_app.report.reading import Held
 from fl_app.report.settings import Grouping, Setting, as_number
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import short_name, show_epsilon
-from murmur.privacy.audit import CanaryAudit
+from murmur.common import three_digits
 
 CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))
 STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
@@ -38,6 +38,7 @@ COLOURS = 8
 TONES = [*(f"var(--c{index})" for index in range(COLOURS)), "var(--ink)"]
 DASHES: tuple[list[int], ...] = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+_MARKS = {"proven": "circle", "assumed": "diamond", "void": "cross"}  # what a stated ε is
 HEIGHT = 260  # of a plot, in pixels
 WIDTH = 460  # of one that stands alone
 ROW = 34  # of a row, where settings are rows
@@ -174,18 +175,19 @@ def swept_figure(
             panel = [setting.family] * (by is not None and len(grouping.families) > 1)
             panel += [f"{short_name(key, apart)} = {value}" for key, value in apart.items()]
             panel.append(setting.promise)
-            lines.append({"key": setting.key, "x": x, "line": along.label, "panel": panel})
+            lines.append({"key": setting.key, "x": x, "line": along.marked_label, "panel": panel})
     if over is None or len({line["x"] for line in lines}) < 2:
         return None
     axis = Axis(cast(float, line["x"]) for line in lines)
     points = pandas.DataFrame(lines).merge(grouping.finals(score), on="key")
     points["panel"] = points["panel"].map(". ".join)
     points["place"] = points["x"].map(axis.place)
-    points["x"] = points["x"].map(_written)
+    if over == "privacy.epsilon":
+        points["x"] = points["x"].map(_written)
     name = short_name(over, keys)
     scale = axis.x({"privacy.epsilon": "ε of the whole run"}.get(over, over))
     best = points.loc[points["mean"].idxmax()]
-    finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {best['x']}."
+    finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {_six(best['x'])}."
     reading = f"{_over_seeds(grouping)} Compare lines of one panel only: they have one promise."
     if points["line"].nunique() > 1:
         reading += f" Dotted: the best of all shown settings at this {name} or less."
@@ -198,7 +200,7 @@ def swept_figure(
 
 
 def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
-    """Final score against the ε that the paper claims and the ε that is proven, or assumed.
+    """Final score against the ε that the paper claims and the ε that is proven, assumed or void.
 
     What canary clients measured stands beside them, with its interval.
 
@@ -221,10 +223,15 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
     axis = Axis(cast(float, mark["epsilon"]) for mark in marks)
     points = pandas.DataFrame(marks).merge(grouping.finals(score), on="key")
     points["place"] = points["epsilon"].map(axis.place)
-    points["epsilon"] = points["epsilon"].map(_written)
+    points["epsilon"] = [
+        _written(epsilon, up=kind not in ("measured", "measured, least"))
+        for epsilon, kind in zip(points["epsilon"], points["kind"], strict=True)
+    ]
     points["panel"] = points["promise"]
     points["line"] = points["family"]
     y = _y(points, score)
+    scale = alt.Scale(domain=list(_MARKS), range=list(_MARKS.values()))
+    marks_of_kinds = alt.Shape("kind:N", scale=scale, legend=None)
     panels = []
     for title, own in points.groupby("panel", sort=False):
         looks = _looks(own, grouping)
@@ -232,17 +239,14 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         base = base.encode(color=looks["color"], tooltip=_tips("setting", "kind", "epsilon", score))
         claim = base.transform_filter("indexof(datum.kind, 'measured') < 0")
         canaries = base.transform_filter("indexof(datum.kind, 'measured') == 0")
-        proven = base.transform_filter("datum.kind == 'proven'")
-        assumed = base.transform_filter("datum.kind == 'assumed'")
-        stated = base.transform_filter("datum.kind == 'proven' || datum.kind == 'assumed'")
+        stated = base.transform_filter(f"indexof({list(_MARKS)}, datum.kind) >= 0")
         claimed = base.transform_filter("datum.kind == 'claimed'")
         measured = base.transform_filter("datum.kind == 'measured'")
         layers = [
             claim.mark_line(strokeWidth=1.5).encode(detail="key:N"),
             canaries.mark_line(strokeWidth=1.5).encode(detail="key:N"),
             stated.mark_rule(clip=True).encode(y=_y(points, score, "low"), y2="high:Q"),
-            proven.mark_point(filled=True, size=70, opacity=1),
-            assumed.mark_point(filled=True, size=70, opacity=1, shape="diamond"),
+            stated.mark_point(filled=True, size=70, opacity=1).encode(shape=marks_of_kinds),
             claimed.mark_point(filled=False, size=150, opacity=1),
             measured.mark_point(filled=True, size=25, opacity=1),
         ]
@@ -253,7 +257,9 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "that they are equal; ∞: unprotected. Upright: 95% interval of the "
         "mean over seeds (Student's t)."
     )
-    if any(setting.assumed is not None for setting in shown):
+    if any(setting.kind == "void" for setting in shown):
+        reading += " A cross: void, not to be relied on; the privacy statement says why."
+    if any(setting.kind == "assumed" for setting in shown):
         reading += " A diamond: not proven, but under all assumptions of the privacy statement."
     if any(setting.canaries for setting in shown):
         reading += (
@@ -341,13 +347,15 @@ def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
 
 
 def spend_figure(grouping: Grouping) -> Figure | None:
-    """How much ε every client has spent, as proven without assumptions; to two digits.
+    """How much ε every client has spent, as proven without assumptions.
+
+    What agrees to two digits is one disc, at the largest of it.
 
     Returns:
         None where no statement lists clients.
     """
     lines = [
-        {**setting.names, "epsilon": float(f"{epsilon:.2g}"), "clients": clients}
+        {**setting.names, "about": f"{epsilon:.2g}", "epsilon": epsilon, "clients": clients}
         for setting in grouping.settings
         for epsilon, clients in setting.spends.items()
     ]
@@ -355,8 +363,8 @@ def spend_figure(grouping: Grouping) -> Figure | None:
         return None
     points = pandas.DataFrame(lines)
     columns = {"setting": "setting", "promise": "promise", "epsilon": "ε", "clients": "clients"}
-    points = points.groupby(["key", "family", *list(columns)[:3]], sort=False, as_index=False)
-    points = points["clients"].sum()
+    alike = points.groupby(["key", "family", "setting", "promise", "about"], sort=False)
+    points = alike.agg({"epsilon": "max", "clients": "sum"}).reset_index()
     points["share"] = points["clients"] / points.groupby("key")["clients"].transform("sum")
     axis = Axis(points["epsilon"])
     points["place"] = points["epsilon"].map(axis.place)
@@ -476,14 +484,6 @@ def byte_count(value: float) -> str:
         if value >= size * 0.9995:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g} B"
-
-
-def measured_text(audit: CanaryAudit) -> str:
-    """What canary clients measured, in words."""
-    if audit.estimate is None:
-        return f"at least {show_epsilon(audit.at_least)}"
-    ends = f"{show_epsilon(audit.low)} to {show_epsilon(audit.high)}"
-    return f"about {show_epsilon(audit.estimate)} ({ends})"
 
 
 def numbers_of(field: str, value: str) -> alt.Chart:
@@ -661,7 +661,7 @@ def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str, Any]]:
-    """For JSON: what is read or drawn; a number has six digits, which is more than shows."""
+    """For JSON: what is read or drawn, with numbers as ``_six``."""
     drawn = {*columns, "key", "panel", "line", "place", "share"}
     kept = points[[name for name in points if name in drawn]]
     return [
@@ -671,7 +671,9 @@ def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str,
 
 
 def _six(value: Any) -> Any:
-    """A number with six digits, anything else as it is."""
+    """A number with six digits, more than shows; ∞ as a sign, which JSON has not; a text as is."""
+    if value == math.inf:
+        return "∞"
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return value
@@ -679,8 +681,7 @@ def _six(value: Any) -> Any:
 
 def _epsilons(setting: Setting) -> dict[str, float | None]:
     """Each ε of a setting by its kind."""
-    kind = "proven" if setting.assumed is None else "assumed"
-    found = {"claimed": setting.claimed, kind: setting.stated}
+    found = {"claimed": setting.claimed, setting.kind: setting.stated}
     audit = setting.canaries
     if audit is not None and audit.estimate is not None:
         found |= {"measured, least": audit.low, "measured": audit.estimate}
@@ -691,12 +692,14 @@ def _epsilons(setting: Setting) -> dict[str, float | None]:
 
 
 def _gap(shown: Sequence[Setting]) -> str:
-    """By how much the stated ε exceeds the claimed one, in a sentence."""
-    finite = {s.label: s for s in shown if s.claimed is not None and s.claimed < math.inf}
+    """By how much the stated ε exceeds the claimed one, in a sentence; void ones are left out."""
+    relied_on = [s for s in shown if not s.is_void]
+    if not relied_on:
+        return "Every ε here is void: rely on none of them."
+    finite = {s.label: s for s in relied_on if s.claimed is not None and s.claimed < math.inf}
     if not finite:
         return "No setting here claims a finite ε."
-    held = {label: "proven" if s.assumed is None else "assumed" for label, s in finite.items()}
-    ways = " or ".join(sorted(set(held.values()), reverse=True))
+    ways = " or ".join(sorted({s.kind for s in finite.values()}, reverse=True))
     more = {
         label: s.stated / s.claimed
         for label, s in finite.items()
@@ -706,7 +709,7 @@ def _gap(shown: Sequence[Setting]) -> str:
         return f"Wherever a finite ε is claimed, it is {ways}."
     label = max(more, key=more.__getitem__)
     claimed = show_epsilon(finite[label].claimed)
-    stated = f"{show_epsilon(finite[label].stated)} is {held[label]}"
+    stated = f"{show_epsilon(finite[label].stated)} is {finite[label].kind}"
     if len(shown) == 1:
         return f"The paper claims ε = {claimed} for this run; ε = {stated}."
     return (
@@ -741,11 +744,9 @@ def _over_seeds(grouping: Grouping) -> str:
     return "One run each: there is no spread to show."
 
 
-def _written(value: float) -> float | str:
-    """Four digits for a table and a tooltip; JSON has no ∞."""
-    if math.isinf(value):
-        return "∞"
-    return float(f"{value:.4g}")
+def _written(value: float, up: bool = True) -> float:
+    """An ε of three digits for a table and a tooltip; ``up``: of ``three_digits``."""
+    return float(three_digits(value, up).replace(",", ""))
 
 
 def _short(value: float) -> str:

@@ -24,8 +24,8 @@ from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.additive import additive_figure
 from fl_app.run.progress import show_epsilon
-from murmur.common import replace_file
-from murmur.privacy.statement import NEIGHBOURS, UNITS
+from murmur.common import replace_file, three_digits
+from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding
 
 _MOST_PARTITIONS = 8
 _MOST_SCORES = 6  # beside the first
@@ -66,7 +66,8 @@ def page(
         "show": show_epsilon,
         "units": UNITS,
         "neighbours": NEIGHBOURS,
-        "measured_text": figures.measured_text,
+        "canary_finding": canary_finding,
+        "three_digits": three_digits,
         "byte_count": figures.byte_count,
         "states_of": lambda runs: Counter(run.state for run in runs),
     }

@@ -88,6 +88,13 @@ class Run:
         return "not started"
 
     @property
+    def is_void(self) -> bool:
+        """Whether no ε of it may be relied on: by its statement, or since its noise is seeded."""
+        if self.statement is not None:
+            return bool(self.statement.doubts)
+        return bool(self.config.get("privacy", {}).get("noise") == "seeded")
+
+    @property
     def planned_rounds(self) -> int | None:
         """How many rounds the configuration asks for."""
         planned = self.config.get("federation", {}).get("num_rounds")

@@ -64,9 +64,14 @@ class Setting:
         return self.family
 
     @property
+    def marked_label(self) -> str:
+        """``label``, behind a word where it is void."""
+        return f"privacy void: {self.label}" if self.is_void else self.label
+
+    @property
     def names(self) -> dict[str, str]:
         """What a line of figures is known by: key, setting, family, variant, promise."""
-        own = {"key": self.key, "setting": self.label, "family": self.family}
+        own = {"key": self.key, "setting": self.marked_label, "family": self.family}
         return {**own, "variant": self.variant, "promise": self.promise}
 
     @property
@@ -112,6 +117,13 @@ class Setting:
         return self.proven
 
     @property
+    def kind(self) -> str:
+        """What ``stated`` is: "void", "assumed" or "proven"."""
+        if self.is_void:
+            return "void"
+        return "proven" if self.assumed is None else "assumed"
+
+    @property
     def canaries(self) -> CanaryAudit | None:
         """What canary clients measured in the repetition in which they found most."""
         return most_found(self.headlines)
@@ -144,8 +156,8 @@ class Setting:
 
     @property
     def is_void(self) -> bool:
-        """Whether a statement says that its figures are not to be relied on."""
-        return any(run.statement and run.statement.doubts for run in self.runs)
+        """Whether the figures of one of its runs are not to be relied on."""
+        return any(run.is_void for run in self.runs)
 
     def final_scores(self, score: str) -> list[float]:
         """``final`` of every seed that has one; of runs that repeat a seed their mean.

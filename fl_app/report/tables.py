@@ -18,6 +18,7 @@ import yaml
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
 from fl_app.report.settings import Grouping, Setting, group, most_found, score_names
+from fl_app.run.progress import show_epsilon
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
@@ -78,9 +79,7 @@ def setting_records(source: Source) -> list[Record]:
     scores = score_names(source.runs)
     records = []
     for setting in group(source.runs).settings:
-        record: Record = {"setting": setting.label, "promise": setting.promise}
-        if setting.is_void:
-            record["setting"] += " (privacy void)"
+        record: Record = {"setting": setting.marked_label, "promise": setting.promise}
         record["runs"] = len(setting.started)
         for score in scores:
             spread = setting.spread(score)
@@ -216,8 +215,8 @@ def _cell(record: Record, name: str) -> str:
         return "–"
     if isinstance(value, str):
         return value
-    if math.isinf(value):
-        return "∞"
+    if name.startswith("ε"):
+        return show_epsilon(value)
     if half is not None:
         return f"{value:.3f} ± {half:.3f}"
     if abs(value) < 1e4:
@@ -285,7 +284,7 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
             ]
         claimed = entry.get("epsilon_claimed")
         if claimed is not None and setting.claimed is not None:
-            both = (f"{claimed:.4g}", f"{setting.claimed:.4g}")
+            both = (show_epsilon(claimed), show_epsilon(setting.claimed))
             rows.append((setting.label, "ε claimed for the run", *both))
     return Comparison(entry, accuracy, tuple(matching), differences, tuple(rows))
 

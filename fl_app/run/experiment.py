@@ -386,6 +386,7 @@ class Experiment:
             "epsilon_claimed": first["claimed_total"],
             "epsilon_proven": first["proven_total"],
             "epsilon_assumed": first["assumed_total"],
+            "privacy_void": bool(statement.doubts),  # no ε here may be relied on
             **{name: rows[-1].get(name) for name in self.strategy.setup.metrics},
             "canaries": self.config.audit.canaries,
             "bytes_up": sum(row["bytes_up"] for row in rows),

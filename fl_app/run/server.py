@@ -26,6 +26,7 @@ from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.population import Population
+from murmur.common import three_digits
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.linear_model import Head
 from murmur.learning.metrics import Metric, metrics, over_owners
@@ -158,8 +159,8 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
     if planned > budget.epsilon * (1 + _ROUNDING):
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
-            f"{planned:,.4g} of a {budget.unit} by the end; its noise must follow from the budget "
-            "(`setup.budget`), or set privacy.epsilon=inf to promise none"
+            f"{three_digits(planned)} of a {budget.unit} by the end; its noise must follow from "
+            "the budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
         )
 
 

@@ -184,9 +184,10 @@ def main(argv: list[str]) -> int:
         folder = Path(options.words[0])
         config = load(folder / "config.yaml")
         _, statement = read_stated(folder)
-        # The largest of many looks would hold with less confidence than each of them.
-        unmeasured = tuple(replace(each, measured=None) for each in statement.guarantees)
-        statement = replace(statement, guarantees=unmeasured)
+        # The largest of many looks would hold with less confidence than each of them. But a figure
+        # that was refuted stays so, whatever a later look finds.
+        kept = (g if g.attack_beats else replace(g, measured=None) for g in statement.guarantees)
+        statement = replace(statement, guarantees=tuple(kept))
     else:
         config = compose(options.words)
     effort, attacks = _planned(config, options)
@@ -541,13 +542,15 @@ def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Fin
     """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
 
     Attacks on a sum say, after the adversary's name, which client and how the others are asked.
-    What costs more than the statement says of a round is no release of the run, but of a smaller
-    sum than any that it revealed, and is left out.
+    A sum that costs more than the statement says of a round is smaller than any that the run
+    revealed, and is left out. Of whatever else costs more the statement says too little.
     """
     guarantees = []
     for guarantee in statement.guarantees:
-        is_of_run = bound.epsilon <= guarantee.stated_per_round * (1 + _ROUNDING)
-        if is_of_run and exposure.adversary.startswith(guarantee.adversary):
+        most = guarantee.stated_per_round * (1 + _ROUNDING)
+        if exposure.threat is not Threat.SECURE_AGGREGATION:
+            most = math.inf
+        if bound.epsilon <= most and exposure.adversary.startswith(guarantee.adversary):
             largest = max(found.counted, guarantee.measured or 0.0)
             guarantee = replace(guarantee, measured=largest)
         guarantees.append(guarantee)

@@ -13,15 +13,17 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fl_app.console
 from fl_app.config.errors import nearest
 from fl_app.tools.options import parser_of
-from murmur.common import counted, printable, private
+from murmur.common import counted, printable, private, three_digits
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
@@ -280,13 +282,13 @@ def _finite(spend: float) -> float | None:
     return spend
 
 
-def _number(value: object) -> str:
-    """An ε for people: to four digits, "infinite" for None, and a word as it is."""
+def _number(value: float | str | None, up: bool = True) -> str:
+    """An ε for people: "infinite" for None, and a word as it is; ``up``: of ``three_digits``."""
     if value is None:
         return "infinite"
     if isinstance(value, str):
         return value
-    return f"{value:.4g}"
+    return three_digits(value, up)
 
 
 def _minute(time: object) -> str:
@@ -294,9 +296,10 @@ def _minute(time: object) -> str:
     return str(time)[:16].replace("T", " ")
 
 
-_SHOWN = {
+_SHOWN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("first", "last", "time"), _minute),
-    **dict.fromkeys(("epsilon", "counted", "left"), _number),
+    **dict.fromkeys(("epsilon", "counted"), _number),
+    "left": partial(_number, up=False),
 }
 """How columns of a table are shown that are not shown as they are."""
 

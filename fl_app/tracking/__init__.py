@@ -37,7 +37,7 @@ MEANINGS = {
     "murmur_run_bytes_up_total": "Bytes from clients in all rounds",
     "murmur_run_round_seconds": "Seconds that the last round took",
     "murmur_run_seconds_total": "Seconds that all rounds took",
-    "murmur_run_epsilon_proven": "Epsilon of the most exposed client so far, proven",
+    "murmur_run_epsilon_proven": "Epsilon of the most exposed client so far, proven (not seeded)",
     "murmur_run_epsilon_assumed": "The same, under the assumptions of the privacy statement",
     "murmur_run_last_round_timestamp_seconds": "When the last round ended, as Unix time",
 }
@@ -249,6 +249,7 @@ class RunHealth:
     Attributes:
         folder: of the run; known from ``begin`` on, as all of these.
         rounds: how many the run was asked for.
+        is_void: its ε means nothing, since noise is seeded, and is left out.
         totals: sums over all rows so far; of ``failed`` and ``accused`` the numbers of clients.
         last: the last row; {} before the first.
     """
@@ -262,6 +263,7 @@ class RunHealth:
             rows: of earlier rounds, in order; the totals begin with them.
         """
         self.folder, self.rounds = folder, int(config["federation"]["num_rounds"])
+        self.is_void = config["privacy"]["noise"] == "seeded"
         self.totals: Counter[str] = Counter()
         for row in rows:
             self._add(row)
@@ -302,7 +304,7 @@ class RunHealth:
                 "murmur_run_last_round_timestamp_seconds": time.time(),
             }
             for name in ("epsilon_proven", "epsilon_assumed"):
-                if name in last:
+                if name in last and not self.is_void:
                     values[f"murmur_run_{name}"] = float(last[name])  # also of "infinity"
         figures = Figures(MEANINGS, values, ("run", self.folder.name))
         write(self.folder / NAME, figures)

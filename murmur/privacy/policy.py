@@ -17,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from murmur.common import three_digits
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Unit, releases
 
@@ -384,7 +385,7 @@ class Policy:
             ) from error
         if not spend <= limit * (1 + _ROUNDING):
             allowed = f"at most {limit:g} at delta={self.delta:g} ({self.threat})"
-            raise self._refusal(f"epsilon {whose}", f"{spend:.4g}", allowed, key)
+            raise self._refusal(f"epsilon {whose}", three_digits(spend), allowed, key)
 
     def _keeps(self, event: Event, limit: float) -> bool:
         """Whether ``event`` is Gaussian noise that keeps ``limit``, where ``math`` alone can tell.

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_count
+from murmur.common import experiment_rng, require_count, three_digits
 from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
@@ -275,8 +275,9 @@ class ClientEvaluation(ABC):
             return []
         each, total = self.costs(self.setup.budget.delta)
         return [
-            f"the {self.name} alone is ε={each:.6g} for each result and {total:.6g} for all of the "
-            "most exposed client's; that counts only against those who see no training message"
+            f"the {self.name} alone is ε={three_digits(each)} for each result and "
+            f"{three_digits(total)} for all of the most exposed client's; that counts only against "
+            "those who see no training message"
         ]
 
     # Checkpoint -----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def figures(folder):
 
 
 def test_a_run_leaves_the_figures_of_its_rows(tmp_path):
-    run = run_inline(tmp_path / "run")
+    run = run_inline(tmp_path / "run", "privacy.noise=os")
     found, labels = figures(run.path)
     rows, last = run.rows(), run.rows()[-1]
     assert labels == {(("run", "run"),)}
@@ -57,13 +57,17 @@ def test_a_run_that_goes_on_counts_the_rounds_before_and_is_not_finished(tmp_pat
     health = fl_app.tracking.RunHealth()
     row = {"round": 1, "answered": 3, "failed": {"1": "late", "2": "late"}, "accused": {"0": "no"}}
     row |= {"bytes_up": 10, "bytes_down": 20, "seconds": 0.5, "epsilon_proven": "infinity"}
-    health.begin(tmp_path, {"federation": {"num_rounds": 5}}, [row])
+    config = {"federation": {"num_rounds": 5}, "privacy": {"noise": "os"}}
+    health.begin(tmp_path, config, [row])
     health.row({**row, "round": 2, "failed": {}})
     found, _ = figures(tmp_path)
     assert (found["finished"], found["round"], found["rounds"]) == (0, 2, 5)
     assert (found["failed"], found["failed_total"], found["accused_total"]) == (0, 2, 2)
     assert (found["bytes_up_total"], found["seconds_total"]) == (20, 1.0)
     assert found["epsilon_proven"] == math.inf
+    health.begin(tmp_path, {**config, "privacy": {"noise": "seeded"}}, [row])
+    health.row({**row, "round": 2})
+    assert not [name for name in figures(tmp_path)[0] if name.startswith("epsilon")]
 
 
 def test_the_file_is_replaced_as_a_whole(tmp_path, monkeypatch):

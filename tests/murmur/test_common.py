@@ -100,6 +100,7 @@ def test_what_is_within_bounds_may_reach_them():
         (999.9, "1,000", "999"),
         (1234.2, "1,235", "1,234"),
         (0.0, "0", "0"),
+        (math.nan, "nan", "nan"),
     ],
 )
 def test_what_is_at_most_a_figure_is_never_printed_as_less(value, most, least):

@@ -228,8 +228,8 @@ def test_seed_compat_prints_its_true_epsilon():
     it = evaluation(epsilon=230_260.0, seed_compat=True)
     it.participations.update({0: 1})
     text = " ".join(it.warnings())
-    assert "really 460520" in text
-    assert "ε=460520 for each result" in text
+    assert "really 460,520" in text
+    assert "ε=460,520 for each result" in text
 
 
 def test_snapshot_carries_the_evaluation():

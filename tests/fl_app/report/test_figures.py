@@ -85,7 +85,7 @@ def test_accuracy_over_epsilon_has_a_line_for_each_value_of_another_key(tmp_path
         "PrivateKT, K = 2",
         "PrivateKT, K = 4",
     }
-    assert {n["x"] for n in figure.numbers} == {5.934, 30}  # what was proven, not what was set
+    assert {n["x"] for n in figure.numbers} == {5.94, 30}  # what was proven, not what was set
     other = swept_figure(grouping, "accuracy", over="strategy.K")
     assert other.title == "Accuracy over K by ε" and {n["x"] for n in other.numbers} == {2, 4}
     with pytest.raises(ConfigError, match=r"--by=strategy\.k: was not swept; did you mean"):
@@ -238,6 +238,38 @@ def test_one_diverged_loss_makes_the_axis_logarithmic(tmp_path):
     (panel,) = rounds_figure(group(read(tmp_path).runs), "loss").panels
     assert scale(panel, "y") == {"type": "log"}
     assert "log" in panel.chart["layer"][0]["encoding"]["y"]["title"]
+
+
+def test_a_void_epsilon_is_a_cross_and_called_proven_nowhere(tmp_path):
+    write_run(tmp_path / "a", void="noise was seeded")
+    grouping = group(read(tmp_path).runs)
+    figure = epsilon_figure(grouping, "accuracy")
+    assert [n["kind"] for n in figure.numbers] == ["claimed", "void"]
+    assert "void" in figure.finding and "proven" not in figure.finding
+    assert "A cross: void" in figure.reading
+    assert "cross" in json.dumps(figure.panels[0].chart)
+    assert all("privacy void" in n["setting"] for n in spend_figure(grouping).numbers)
+    write_run(tmp_path / "b", "strategy.K=9")
+    finding = epsilon_figure(group(read(tmp_path).runs), "accuracy").finding
+    assert "1 of 1 settings" in finding and "void" not in finding
+
+
+def test_an_unfinished_run_on_seeded_noise_is_void_too(tmp_path):
+    seeded = {"privacy": {"noise": "seeded"}}
+    write_run(tmp_path / "a", done=2, extra=seeded)
+    figure = epsilon_figure(group(read(tmp_path).runs), "accuracy")
+    assert [n["kind"] for n in figure.numbers] == ["void"]
+
+
+def test_what_clients_spent_is_never_drawn_as_less_nor_what_was_found_as_more(
+    sweep, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(type(sweep.settings[0]), "spends", {3.749: 1, 3.7412: 1})
+    [disc] = [n for n in spend_figure(sweep).numbers if n["key"] == "s0"]
+    assert (disc["epsilon"], disc["clients"]) == (3.75, 2)
+    write_run(tmp_path, "privacy.epsilon=1.2311", found=3.7492)
+    shown = epsilon_figure(group(read(tmp_path).runs), "accuracy").numbers
+    assert [n["epsilon"] for n in shown if n["kind"] != "proven"] == [1.24, 3.74]
 
 
 def test_an_epsilon_under_assumptions_is_not_drawn_as_proven(tmp_path):

@@ -101,6 +101,11 @@ def test_void_figures_are_marked_in_every_table(tmp_path):
     assert run_records(source)[0]["void"] == "noise was seeded"
 
 
+def test_a_table_says_no_less_than_what_was_spent():
+    shown = as_markdown([{"setting": "a", "promise": "", "score": 0.12344, "ε proven": 3.75241}])
+    assert "| 0.1234 | 3.76 |" in shown
+
+
 def test_the_budget_shows_the_most_that_any_repetition_states(tmp_path):
     """Also where the first of them proves most, or has canaries that found less."""
     for seed, honest, found in ((1, 4, 0.1), (2, 3, 0.2)):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fl_app.tools.audit import Bound, Effort, _measured, findings, main
 from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
-from murmur.privacy.events import GaussianEvent
+from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
@@ -293,13 +294,25 @@ def test_dp_sgd_without_noise_is_caught(audited, monkeypatch):
 def test_audit_of_a_run_is_written_into_its_statement(tmp_path, capsys):
     run = run_inline(tmp_path / "run", *LABELS)
     earlier = run.statement()
-    earlier["guarantees"][0]["measured"] = 99.0  # another look does not add to it
+    most = earlier["guarantees"][0]["proven_per_round"]
+    earlier["guarantees"][0]["measured"] = most  # another look does not add to it
     (run.path / "privacy.json").write_text(json.dumps(earlier))
     assert main([str(run.path), "--runs", "2000"]) == 0
     assert "measured ε  at least" in capsys.readouterr().out
     guarantee = json.loads((run.path / "privacy.json").read_text())["guarantees"][0]
-    assert 0 < guarantee["measured"] <= guarantee["proven_per_round"]
+    assert 0 < guarantee["measured"] < most
     assert "by attack" in (run.path / "privacy.txt").read_text()
+
+
+def test_no_later_audit_takes_a_refutation_back(tmp_path):
+    run = run_inline(tmp_path / "run", *LABELS)
+    refuted = run.statement()
+    refuted["guarantees"][0]["measured"] = 99.0
+    (run.path / "privacy.json").write_text(json.dumps(refuted))
+    assert main([str(run.path), "--runs", "8"]) == 0
+    said = Statement.from_dict(run.statement())
+    assert said.guarantees[0].measured == 99.0
+    assert said.doubts and not said.is_private
 
 
 def test_what_is_found_of_a_smaller_sum_than_the_runs_is_not_in_its_statement():
@@ -319,6 +332,17 @@ def test_what_is_found_of_a_smaller_sum_than_the_runs_is_not_in_its_statement():
     assert _measured(run, seen, smaller, found) == run
     same = Bound.of(seen, run, 1)
     assert _measured(run, seen, same, found).guarantees[0].measured == 1.0
+
+
+def test_what_beats_a_statement_that_says_too_little_is_in_it():
+    seen = Exposure(Threat.LOCAL, "a server", RandomizedResponseEvent(5.0, 10), {})
+    costs = replace(seen, clients={"a": seen.per_round})
+    much = Statement.of("it", Unit.CLIENT, Adjacency.REPLACE_ONE, 1e-5, [costs])
+    little = replace(much.guarantees[0], proven_per_round=1.0)
+    found = Finding("", 1, 4.0, None, False, Success(1, 1))
+    statement = replace(much, guarantees=(little,))
+    assert not statement.doubts
+    assert _measured(statement, seen, Bound.of(seen, much, 1), found).doubts
 
 
 def test_bad_words_get_one_error(capsys):
