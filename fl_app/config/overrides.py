@@ -178,9 +178,7 @@ def run_folder_path(run_dir: str | None, results_dir: str | None, run_id: int) -
     """
     if run_dir is not None:
         if not Path(run_dir).name:
-            raise ConfigError(
-                f"run_dir={run_dir}: must end in the folder's name"
-            )
+            raise ConfigError(f"run_dir={run_dir}: must end in the folder's name")
         return Path(run_dir).expanduser().absolute()
     root = Path.home() / "murmur-runs"
     if results_dir is not None:

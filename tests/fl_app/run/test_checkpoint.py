@@ -33,5 +33,5 @@ def test_a_run_that_named_no_folder_goes_on_under_its_own_name_only():
 @pytest.mark.parametrize("nameless", [".", "/", ""])
 def test_a_folder_without_a_name_is_refused_where_devices_know_a_run_by_it(nameless):
     """They would take Flower's number of the run, which a resumed run has not."""
-    with pytest.raises(ConfigError, match="must end in a name"):
+    with pytest.raises(ConfigError, match="must end in the folder"):
         run_folder_path(nameless, None, 7)
