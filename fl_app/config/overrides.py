@@ -172,8 +172,13 @@ def run_folder_path(run_dir: str | None, results_dir: str | None, run_id: int) -
 
     A relative path means nothing here: the apps run in whatever folder the SuperLink was started
     in. ``murmur`` always passes an absolute ``run_dir``; a bare ``flwr run`` has its run id.
+
+    Raises:
+        ConfigError: ``run_dir`` ends in no name, by which devices would know a resumed run.
     """
     if run_dir is not None:
+        if not Path(run_dir).name:
+            raise ConfigError(f"run_dir={run_dir}: must end in the folder's name")
         return Path(run_dir).expanduser().absolute()
     root = Path.home() / "murmur-runs"
     if results_dir is not None:

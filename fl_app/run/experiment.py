@@ -179,11 +179,15 @@ class Experiment:
             )
         if isinstance(self.strategy.setup.placement, SimulatedPlacement):
             folder.require_ledger()
-        checkpoint.require_name(str(self.config.run_name or folder.path.name))
+        checkpoint.require_name(self._name(folder))
         before = checkpoint.require_settings(self._settings)
         if before != self.federation.num_rounds:
             self._require_extendable(before)
         return checkpoint
+
+    def _name(self, folder: results.RunFolder) -> str:
+        """Under which clients' ledgers know the run in ``folder``."""
+        return str(self.config.run_name or folder.path.name)
 
     def _require_nodes(self, shares: int) -> None:
         """ConfigError for fewer nodes than the ``shares`` of an interrupted round's cohort.
@@ -311,6 +315,7 @@ class Experiment:
             model,
             strategy.snapshot(),
             strategy.participations,
+            self._name(self.folder),
             self._settings,
             [self._digest],
             self.lines,

@@ -110,14 +110,15 @@ def prepare(
             path = new_run_dir(config.results_dir, config.run_name)
         else:
             path = Path(config.run_dir)
+    path = (base / path).resolve()  # "." has no name
     words = [word for word in suited(overrides) if not word.startswith("run_dir=")]
-    words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(base / path)}"]
+    words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
     experiment = validated(overrides)
     from fl_app.run.results import RunFolder
 
-    folder = RunFolder(base / path)
+    folder = RunFolder(path)
     with folder.claim():
         experiment.checkpoint(folder)
         folder.save_overrides(words)

@@ -55,7 +55,7 @@ from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"
 _LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
-FORMAT = 3  # of a checkpoint; another one is refused
+FORMAT = 4  # of a checkpoint; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 
@@ -79,7 +79,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # "." has no name
         try:
             private_folder(self.path)
             probe = self.path / ".writable"
@@ -423,6 +423,7 @@ class Checkpoint:
             (``CohortStrategy.snapshot``). They may hold raw sums and secret cohorts.
         participations: how often each client may have released something, by client id. The
             statement charges by these, so they are never lost with a round.
+        name: under which clients' ledgers know this run.
         settings: the resolved configuration.
         configs: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
         rows: the lines of ``rounds.jsonl`` so far, each with its line break.
@@ -436,6 +437,7 @@ class Checkpoint:
     model: NDArray
     state: Mapping[str, NDArray]
     participations: Mapping[int, int]
+    name: str
     settings: Mapping[str, Any]
     configs: Sequence[str]
     rows: RowLines
@@ -462,6 +464,7 @@ class Checkpoint:
         facts = {
             "format": FORMAT,
             "versions": _versions(),
+            "name": self.name,
             "settings": self.settings,
             "configs": list(self.configs),
             "rows": len(self.rows),
@@ -500,6 +503,7 @@ class Checkpoint:
             arrays["model"],
             {k.removeprefix(_STRATEGY): v for k, v in arrays.items() if k.startswith(_STRATEGY)},
             dict(zip(clients.tolist(), counts.tolist(), strict=True)),
+            facts["name"],
             facts["settings"],
             facts["configs"],
             _rows_of(lines, facts, path.parent / "rounds.jsonl"),
@@ -520,13 +524,10 @@ class Checkpoint:
         """ConfigError unless ``name`` is that under which clients' ledgers know this run.
 
         Under another one they would answer the interrupted round again, which nothing would count.
-        It is not known of a run that `flwr run` gave its folder.
         """
-        folder = self.settings.get("run_dir")
-        known = self.settings.get("run_name") or (Path(str(folder)).name if folder else name)
-        if name != str(known):
+        if name != self.name:
             raise ConfigError(
-                f"run_name={name}: clients know this run as {known}; add run_name={known}"
+                f"run_name={name}: clients know this run as {self.name}; add run_name={self.name}"
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:

@@ -141,8 +141,9 @@ class SecureClient:
     def share(self, message: bytes, peers: identities.Peers | None = None) -> bytes:
         """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
-        Fewer than ``threshold`` neighbours, a key that two clients have or that is no point, or one
-        that ``peers`` does not accept as its client's (None: any is), and the client gives up.
+        Fewer than ``threshold`` neighbours, or a key that two clients have or that is no point, and
+        the client gives up. Whose key ``peers`` does not accept (None: any is) it leaves out, as if
+        that key had not come: all that a server gets by another's key it gets by none.
         """
         terms = self.terms
         self.public = self._from_neighbours(message, identities.ADVERTISED_BYTES)
@@ -151,13 +152,14 @@ class SecureClient:
         for party in parties.values():
             party.require_signed(terms)
             decoded(party.shown.mask)  # needed in MASK only, when all is charged
-        self._require_holders(len(parties) + 1)
-        shown = {party.id: party.shown for party in (me, *parties.values())}
-        keys = [key for ad in shown.values() for key in ad.keys]
+        keys = [key for party in (me, *parties.values()) for key in party.shown.keys]
         if len(set(keys)) < len(keys):
             raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
-            peers.accept(terms, {client: ad.identity for client, ad in shown.items()})
+            known = {v for v, party in parties.items() if peers.accepts(v, party.shown.identity)}
+            self.public = {v: sent for v, sent in self.public.items() if v in known}
+            parties = self._parties(self.public)
+        self._require_holders(len(parties) + 1)
         holders = terms.holders_of(self.me)
         public = me.shown.seed, me.shown.mask
         bound = identities.about_dealing(terms, me)
@@ -375,8 +377,8 @@ class SecureClient:
         """SecureSumError where ``count`` holders could not restore a secret."""
         if count < self.terms.threshold:
             raise SecureSumError(
-                f"{count} clients hold shares of this one's secrets; {self.terms.threshold} "
-                "are needed to remove its masks"
+                f"{count} clients hold shares of this one's secrets, those whose keys it accepts; "
+                f"{self.terms.threshold} are needed to remove its masks"
             )
 
     def _require_listed(self, listed: frozenset[int]) -> None:

@@ -97,8 +97,8 @@ class Peers(Protocol):
     key.
     """
 
-    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
-        """SecureSumError unless each key in ``found`` (by client) can be that client's."""
+    def accepts(self, client: int, key: bytes) -> bool:
+        """Whether ``key`` can be that of ``client``; the device takes no part beside others."""
 
 
 class PinnedPeers:
@@ -110,13 +110,9 @@ class PinnedPeers:
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         self.keys = keys
 
-    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
-        """The whole cohort must be pinned, and each key be the one that is."""
-        self.require_cohort(terms)
-        if any(self.keys[client] != key for client, key in found.items()):
-            raise SecureSumError(
-                "a client's key is not the one that this device's owner has pinned for it"
-            )
+    def accepts(self, client: int, key: bytes) -> bool:
+        """The one that is pinned for it."""
+        return self.keys.get(client) == key
 
     def require_cohort(self, terms: Terms) -> None:
         """SecureSumError where the terms name somebody who is not pinned, or other keys."""
@@ -139,10 +135,9 @@ class PinnedKeys:
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = frozenset(keys)
 
-    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
-        """Each key must be pinned; that no two clients have one is asked of all peers."""
-        if not self.keys.issuperset(found.values()):
-            raise SecureSumError("a client's key is not among those that this owner has pinned")
+    def accepts(self, client: int, key: bytes) -> bool:
+        """Any that is pinned; that no two clients have one is asked of all peers."""
+        return key in self.keys
 
     def require_cohort(self, terms: Terms) -> None:
         """Places say nothing of who they are."""
@@ -154,26 +149,30 @@ class AnyPeers(PinnedKeys):
     def __init__(self) -> None:
         super().__init__(())
 
-    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
-        """Any keys."""
+    def accepts(self, client: int, key: bytes) -> bool:
+        """Any key."""
+        return True
 
 
 class SeenPeers:
     """Keys that this place has seen before, kept in the file ``path``.
 
     For a device whose owner has pinned nobody: the first key that a server shows for a client is
-    remembered, and another one is refused from then on. Made for one message, whose clients may be
-    answered once ``keep`` has returned.
+    remembered, and another one is not accepted from then on. Made for one message, whose clients
+    may be answered once ``keep`` has returned.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._new: dict[int, bytes] = {}
 
-    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+    def accepts(self, client: int, key: bytes) -> bool:
         """A client keeps the key that it was first seen with, and nobody else may have it."""
-        self._seen.add(found)
-        self._new |= found
+        if client in self._seen or key in self._owners:
+            return self._seen.get(client) == key
+        self._seen[client] = self._new[client] = key
+        self._owners[key] = client
+        return True
 
     def keep(self) -> None:
         """What was accepted is on disk when this returns.
@@ -183,45 +182,20 @@ class SeenPeers:
         if not self._new:
             return
         with locked(self.path.parent):  # another message may show others
-            seen = _Keys.read(self.path)
-            if seen.add(self._new):
-                replace_durably(self.path, seen.content())
-                sync_folder(self.path.parent)
+            latest = SeenPeers(self.path)
+            if not all(latest.accepts(client, key) for client, key in self._new.items()):
+                raise SecureSumError("other keys of the same clients were shown meanwhile")
+            lines = (f"{client} {key.hex()}\n" for client, key in sorted(latest._seen.items()))
+            replace_durably(self.path, "".join(lines).encode("ascii"))
+            sync_folder(self.path.parent)
 
     @cached_property
-    def _seen(self) -> "_Keys":
-        return _Keys.read(self.path)
+    def _seen(self) -> dict[int, bytes]:
+        return read_peers(self.path) if self.path.exists() else {}
 
-
-class _Keys:
-    """Keys by client and clients by key: each has one of the other."""
-
-    def __init__(self) -> None:
-        self._key: dict[int, bytes] = {}
-        self._client: dict[bytes, int] = {}
-
-    @classmethod
-    def read(cls, path: Path) -> "_Keys":
-        """Those in a file, none where it is not there; ValueError where it is damaged."""
-        keys = cls()
-        if path.exists():
-            keys.add(read_peers(path))
-        return keys
-
-    def add(self, found: Mapping[int, bytes]) -> bool:
-        """Take up ``found``; whether any is new. SecureSumError for other keys than before."""
-        before = len(self._key)
-        for client, key in found.items():
-            if self._key.setdefault(client, key) != key:
-                raise SecureSumError("a client has another key than when it was first seen")
-            if self._client.setdefault(key, client) != client:
-                raise SecureSumError("two clients have one key; no device may be two clients")
-        return len(self._key) > before
-
-    def content(self) -> bytes:
-        """The inverse of ``read``."""
-        lines = (f"{client} {key.hex()}\n" for client, key in sorted(self._key.items()))
-        return "".join(lines).encode("ascii")
+    @cached_property
+    def _owners(self) -> dict[bytes, int]:
+        return {key: client for client, key in self._seen.items()}
 
 
 def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:

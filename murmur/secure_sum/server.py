@@ -96,15 +96,16 @@ class SecureServer:
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After SHARE: what its neighbours sealed for each client, and how to test it.
 
-        Who shares anything but the secrets behind its public keys is accused and left out.
+        Who shares anything but the secrets behind its public keys is accused and left out. Who
+        shares nothing with a neighbour has not accepted its long-term key.
         """
         terms = self.terms
         size = Dealing.size(terms.threshold, terms.holders)
         for client, sent in self._expected(replies, self._parties):
             with self._blaming(client):
                 boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
-                if list(boxes) != self._among(client, self._parties):
-                    raise SecureSumError("it did not send shares to all of its neighbours")
+                if not boxes.keys() <= self._parties.keys():
+                    raise SecureSumError("it shares with a client whose keys it was not sent")
                 party = self._parties[client]
                 public = party.shown.seed, party.shown.mask
                 about = identities.about_dealing(terms, party)
@@ -115,8 +116,33 @@ class SecureServer:
         for client in false_dealings(self._dealings):
             self.accused[client] = "what it shares are not the secrets behind its public keys"
             del self._dealings[client], self._sealed[client]
+        self._part_strangers()
         self._require(len(self._sealed), Phase.SHARE)
         return {client: self._for_holder(client) for client in self._sealed}
+
+    def _part_strangers(self) -> None:
+        """Leave out so many that nobody is left of whom another has not accepted the key.
+
+        Masks of such a pair would not cancel. Whoever is in most pairs goes first; of a single pair
+        it is who does not accept, or one liar could keep out whom it likes. Nobody is accused: a
+        device that was set up anew has another key.
+        """
+        pairs = [
+            (client, v)
+            for client, boxes in self._sealed.items()
+            for v in self._among(client, self._sealed)
+            if v not in boxes
+        ]
+        while pairs:
+            often = Counter(chain.from_iterable(pairs))
+            worst = max(often, key=often.__getitem__)
+            client, other = next(pair for pair in pairs if worst in pair)
+            del self._sealed[worst]
+            self.dropped[worst] = (
+                f"client {client} does not accept client {other}'s long-term key: it has pinned or "
+                "first seen another"
+            )
+            pairs = [pair for pair in pairs if worst not in pair]
 
     def _for_holder(self, client: int) -> bytes:
         """Each neighbour's box for ``client``, and the test of what is in it."""

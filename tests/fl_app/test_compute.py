@@ -171,7 +171,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
     configs = [compose([*SMALL, *more]) for more in ([], ["compute.precision=bf16"])]
     assert len({job_key(config, tmp_path) for config in configs}) == 2
     settings = [OmegaConf.to_container(config) for config in configs]
-    checkpoint = Checkpoint(0, np.zeros(0), {}, {}, settings[0], [], RowLines())
+    checkpoint = Checkpoint(0, np.zeros(0), {}, {}, "run", settings[0], [], RowLines())
     checkpoint.require_settings(settings[0])
     with pytest.raises(
         ConfigError, match=r"^compute\.precision=bf16: this run was started with fp32"

@@ -93,7 +93,7 @@ def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinn
     (tmp_path / "peers").write_text("\n".join(known))
     device.node_config["peers"] = str(tmp_path / "peers")
     assert HostileServer(device).read() == REFUSED
-    assert "not the one that this device's owner has pinned" in device.log()
+    assert "1 clients hold shares of this one's secrets, those whose keys it" in device.log()
     assert device.charged() == []
 
 

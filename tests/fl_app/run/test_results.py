@@ -64,7 +64,7 @@ def test_checkpoint_reads_back(tmp_path):
     run.keep_rows(rows)
     configs = [digest(config_text(config))]
     state, counts = {"x": np.arange(2)}, {3: 2, 1: 5}
-    run.save_checkpoint(Checkpoint(7, np.ones(3), state, counts, {"seed": 1}, configs, rows))
+    run.save_checkpoint(Checkpoint(7, np.ones(3), state, counts, "run", {"seed": 1}, configs, rows))
     found = run.load_checkpoint()
     assert (found.round, found.participations, found.rows) == (7, counts, rows)
     assert found.state["x"].tolist() == [0, 1]

@@ -156,6 +156,18 @@ def test_a_folder_that_was_moved_stays_the_run_that_clients_know(tmp_path, capsy
         assert all(len(ledger.events(client)) == 2 for client in ledger.clients())
 
 
+def test_a_run_in_the_working_folder_is_named_after_it_and_goes_on(tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    ready = prepare([*SMALL, "run_dir=."])
+    assert {"run_name=here", f"run_dir={folder}"} <= set(ready.overrides)
+    interrupt(Path("."), before=1)
+    assert murmur([*SMALL, "run_dir=."]) == 0
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 2 for client in ledger.clients())
+
+
 CENTRED = [
     *(word for word in SMALL if "local" not in word),
     *("strategy=gradient_rounds", "model=centred", "federation.public=0"),

@@ -2,6 +2,9 @@
 
 import pytest
 
+from fl_app.run.results import RunFolder
+from murmur.round.host import SimulatedHome
+from murmur.secure_sum.identity import new_identity
 from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.settings import SecureSumSettings
 from research.attacks.sums import ATTACKS, run
@@ -32,6 +35,24 @@ def test_a_client_with_another_key_than_the_peers_file_has_is_named_at_once(tmp_
     outcome = run(tmp_path / "run", None, 5, [], *SMALL)
     assert outcome.counted == [1, 2] and outcome.named == {LIAR: 1}
     assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: 0}
+
+
+def test_a_client_with_another_key_than_was_first_seen_costs_nobody_else_a_round(
+    tmp_path, monkeypatch
+):
+    # A liar may show a new key in each round, and a device that was set up anew has one: before,
+    # all others refused, and every round but the first was lost.
+    identity = SimulatedHome.identity
+
+    def another(self, client):
+        return new_identity() if client == LIAR else identity(self, client)
+
+    monkeypatch.setattr(SimulatedHome, "identity", another)
+    outcome = run(tmp_path / "run", None, 5, [], *SMALL)
+    assert outcome.counted == [1, 2] and outcome.named == {}
+    assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: 1}
+    last = RunFolder(tmp_path / "run").rows()[-1]
+    assert "does not accept client 4's long-term key" in last["failed"][str(LIAR)]
 
 
 def test_a_liar_with_one_conflict_is_not_named_and_nobody_else_is(tmp_path):

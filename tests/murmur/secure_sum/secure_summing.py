@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 
-from murmur.privacy.noise import NoiseGenerator
 from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import Peers
 from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
@@ -29,11 +30,6 @@ def vectors(agreed: Terms, seed=0) -> dict[int, np.ndarray]:
     rng = np.random.default_rng(seed)
     top = 2**agreed.bits // len(agreed.clients)
     return {c: rng.integers(0, max(top, 1), agreed.length) for c in agreed.clients}
-
-
-def bytes_of(noise: NoiseGenerator) -> Callable[[int], bytes]:
-    """Random bytes of ``noise``, as secrets are drawn."""
-    return lambda count: noise.uint8(count).tobytes()
 
 
 def written(party: SecureClient) -> State:
@@ -68,17 +64,19 @@ def secure_sum(
     signed: bool = False,
     entropy: str | None = None,
     liars: int = 0,
+    peers: Mapping[int, Peers] | None = None,
 ) -> Outcome:
     """Run all phases; client ``c`` says nothing from phase ``drops[c]`` on.
 
     Between two phases every client is written down and read again, as on a device.
-    ``to_client``, ``to_server``: what an adversary makes of the messages on their way.
+    ``to_client``, ``to_server``: what an adversary makes of the messages on their way. ``peers``:
+    of those clients that do not accept any key.
     """
     it = Outcome(server=SecureServer(agreed, liars=liars))
     states: dict[int, State] = {}
     for client in agreed.clients:
-        draw = [bytes_of(NoiseGenerator.seeded(entropy, client))] if entropy else []
-        joined = SecureClient.join(agreed, client, None, *draw)
+        drawn = [Random(f"{entropy} {client}").randbytes] if entropy else []
+        joined = SecureClient.join(agreed, client, None, *drawn)
         states[client] = written(joined)
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 
@@ -95,7 +93,7 @@ def secure_sum(
                     vector = np.asarray(vectors[client], np.int64)
                     answer = party.add_masks(vector, message, ASKED).tobytes()
                 else:
-                    answer = party.answer(phase, message)
+                    answer = party.answer(phase, message, (peers or {}).get(client))
             except SecureSumError as error:
                 it.refused[client] = (phase, str(error))
                 silent[client] = 0

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -205,6 +206,31 @@ def test_whoever_is_in_conflict_with_others_costs_none_of_them_their_place(name)
         frozenset((6, client)) for client in range(6)
     }
     assert set(outcome.survivors) >= set(range(6))
+
+
+def keys_but(*others):
+    """Accepts any client's key but those of ``others``."""
+    return SimpleNamespace(accepts=lambda client, _: client not in others)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "out"),
+    [
+        pytest.param({c: [6] for c in range(6)}, {6}, id="a new key that all others know not"),
+        pytest.param({c: [6] for c in (0, 2)}, {6}, id="that two know not"),
+        pytest.param({2: [6]}, {2}, id="one alone may lie"),
+        pytest.param({6: range(3)}, {6}, id="who accepts few"),
+        pytest.param({**{c: [6] for c in range(5)}, 5: [0]}, {6, 5}, id="and one that lies"),
+    ],
+)
+def test_whose_key_others_do_not_accept_costs_nobody_else_the_sum(refusals, out):
+    agreed, values = terms(7), vectors(terms(7))
+    outcome = secure_sum(agreed, values, peers={c: keys_but(*r) for c, r in refusals.items()})
+    assert outcome.server.dropped.keys() == out and not outcome.server.accused, outcome
+    assert all("long-term key" in why for why in outcome.server.dropped.values())
+    left = set(agreed.clients) - out
+    assert set(outcome.survivors) == left and not outcome.refused
+    assert np.array_equal(outcome.total, sum(values[c] for c in left))
 
 
 def test_two_clients_with_one_key_are_both_named():

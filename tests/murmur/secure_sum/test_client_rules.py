@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from murmur.secure_sum import masks
-from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Party, PinnedPeers, public_identity, self_mask_key
 from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.settings import OwnerRules
-from murmur.secure_sum.shares import SEED, piece
+from murmur.secure_sum.shares import SEED, Dealing, piece
 from murmur.secure_sum.terms import SecureSumError, join_ids
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
 
@@ -204,21 +204,20 @@ def test_keys_that_somebody_else_signed_are_refused():
         share_with(agreed, {1: public[2], 2: public[1]})
 
 
-def test_a_client_with_pinned_peers_takes_a_key_for_its_own_client_only():
-    agreed = terms(3)
-    identities = {c: bytes([c + 1]) * 32 for c in range(3)}
-    keys = {c: public_identity(key) for c, key in identities.items()}
-    public = {c: SecureClient.join(agreed, c, identities[c]).advertise() for c in (1, 2)}
-
-    def share(public, keys):
-        return share_with(agreed, public, PinnedPeers(keys), identities[0])
-
-    assert share(public, keys)
-    with pytest.raises(SecureSumError, match="not among the peers"):
-        share(public, {c: keys[c] for c in (0, 1)})
-    exchanged = {0: keys[0], 1: keys[2], 2: keys[1]}
-    with pytest.raises(SecureSumError, match="not the one that this device's owner has pinned"):
-        share(public, exchanged)
+@pytest.mark.parametrize("clients", [5, 6])
+def test_a_key_that_peers_do_not_accept_is_to_a_client_one_that_has_not_come(clients):
+    agreed = terms(clients)
+    keys = {c: bytes([c + 1]) * 32 for c in range(clients)}
+    public = {c: SecureClient.join(agreed, c, keys[c]).advertise() for c in range(1, clients)}
+    pinned = {c: public_identity(key) for c, key in keys.items()}
+    pinned[1], pinned[2] = pinned[2], pinned[1]
+    size = Dealing.size(agreed.threshold, agreed.holders)
+    sent = share_with(agreed, public, PinnedPeers(pinned), keys[0])[size:]
+    assert part(sent, SEALED_BYTES, agreed.neighbours_of(0)).keys() == set(range(3, clients))
+    del pinned[3]
+    del pinned[4]
+    with pytest.raises(SecureSumError, match="those whose keys it accepts"):
+        share_with(agreed, public, PinnedPeers(pinned), keys[0])
 
 
 @pytest.mark.parametrize("twin", [0, 1])

@@ -38,7 +38,7 @@ from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
-FORGERIES = ("none", "multiple", "copy", "one identity")
+FORGERIES = ("none", "multiple", "copy", "one identity", "stranger")
 LENGTH = 2
 
 
@@ -213,7 +213,7 @@ class Transcript:
         return answer
 
     def _forge(self, ads: dict[int, bytes]) -> None:
-        """A colluder's keys as functions of an honest client's, or two colluders as one device."""
+        """A colluder's keys as functions of an honest client's, or signed by another device."""
         how = str(self.rng.choice(FORGERIES))
         if how == "none" or not self.colluders:
             return
@@ -226,8 +226,10 @@ class Transcript:
             keys[0] = encoded(point(victim.channel) * int(self.rng.integers(2, 2**31)))
         elif how == "copy":
             keys[1] = victim.mask
-        else:
+        elif how == "one identity":
             identity = self.parties[max(self.colluders)].identity
+        else:
+            identity = self.rng.bytes(32)  # not the pinned one: honest clients go on without it
         party.advertised = Advertisement.sign(identity, self.terms, forger, *keys)
         ads[forger] = party.advertised
 
@@ -246,7 +248,7 @@ class Transcript:
             dealings[c] = Dealing(about, public, sent[:POINT_BYTES], numbers, hashes)
         messages = {}
         for c in dealt:
-            near = [v for v in terms.neighbours_of(c) if v in sealed and c in sealed[v]]
+            near = [v for v in sealed[c] if v in sealed and c in sealed[v]]
             boxes = {
                 v: sealed[v][c] + dealings[v].tests[terms.holders_of(v).index(c)] for v in near
             }
