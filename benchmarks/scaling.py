@@ -34,9 +34,8 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Statement, by_participations
 from murmur.round.cohorts import Schedule
 from murmur.round.phase import Question
-from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
-from murmur.round.summation import Plain
+from murmur.round.summation import Plain, Sums
 from murmur.round.task import read_report
 from tests.federation.loopback import POLL_SECONDS, Federation, wait_for
 

@@ -46,8 +46,8 @@ from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.host import RunTerms, SecureParties, SimulatedHome, sealed, unsealed
 from murmur.round.phase import Outcome, Question
-from murmur.round.secure_summation import SecureSummation, Sums
 from murmur.round.setup import SumSetup
+from murmur.round.summation import SecureSummation, Sums
 from murmur.secure_sum.settings import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]

@@ -36,8 +36,9 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import Success, empirical_epsilon, gaussian_fit, normal_fit, success
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round import client_evaluation, secure_summation
+from murmur.round import client_evaluation
 from murmur.round.phase import Outcome, Phase
+from murmur.round.summation import SecureSummation
 from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
@@ -540,7 +541,7 @@ class SecureSum:
     def _fewest(self, phase: Phase, invited: Iterable[int]) -> list[int]:
         """The victim, and the lightest of the others that its sum needs."""
         summation = phase.summation
-        assert isinstance(summation, secure_summation.SecureSummation)
+        assert isinstance(summation, SecureSummation)
         [terms] = [each for each in summation.journal.terms if self.victim in each.clients]
         others = [c for c in terms.clients if c in set(invited) - {self.victim}]
         weights = self.weights(self.strategy, self.others)

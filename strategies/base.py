@@ -35,11 +35,10 @@ from murmur.privacy.events import Event
 from murmur.privacy.statement import Exposure
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.phase import Guests, Outcome, Phase, Question
-from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
+from murmur.round.summation import Sums
 from murmur.round.task import RunError
-from strategies.parts import Foretold, OwnModels
-from strategies.report import PrivacyReport
+from strategies.parts import Foretold, OwnModels, PrivacyReport
 
 if TYPE_CHECKING:
     from murmur.round.client_evaluation import ClientEvaluation

@@ -50,8 +50,8 @@ from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.placement import ClientPlacement, Placement
-from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
+from murmur.round.summation import Sums
 from murmur.round.task import RunError, digest, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 from murmur.secure_sum.settings import SecureSumSettings

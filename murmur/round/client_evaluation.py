@@ -25,8 +25,8 @@ from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Phase, Question
-from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
+from murmur.round.summation import Sums
 
 PROTECTED = "evaluate"
 CLEAN = "evaluate without protection"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers, Sum
 from murmur.privacy.events import Event
-from murmur.round import cohorts, secure_summation, wire
+from murmur.round import cohorts, summation, wire
 from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line, read_report
 
@@ -253,7 +253,7 @@ class Phase:
     def __init__(
         self,
         question: Question,
-        sums: secure_summation.Sums,
+        sums: summation.Sums,
         setup: SumSetup,
         quorum: float = 0.0,
         guests: Guests | None = None,

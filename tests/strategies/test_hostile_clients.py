@@ -26,7 +26,7 @@ from murmur.round.cohorts import Weights
 from murmur.round.host import MaskedVectors
 from murmur.round.phase import Phase as RoundPhase
 from murmur.round.phase import Question
-from murmur.round.secure_summation import Sums
+from murmur.round.summation import Sums
 from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum.messages import Phase
 from tests.fl_app.running import run_inline

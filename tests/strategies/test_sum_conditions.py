@@ -12,7 +12,7 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from murmur.round.cohorts import Weights
 from murmur.secure_sum.settings import SecureSumSettings
-from strategies.report import PrivacyReport
+from strategies.parts import PrivacyReport
 from tests.node_keys import openssh
 from tests.sums import noised
 

@@ -19,7 +19,7 @@ from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round import phase
 from murmur.round.host import SecureParties
-from murmur.round.secure_summation import modulus_bits
+from murmur.round.summation import modulus_bits
 from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.terms import SecureSumError
 from strategies.base import CohortStrategy
