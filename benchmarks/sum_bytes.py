@@ -17,11 +17,10 @@ from murmur.privacy.budget import Budget
 from murmur.round.summation import modulus_bits
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import Party, sign, word_on
-from murmur.secure_sum.keys import public_key
-from murmur.secure_sum.messages import Phase, join, seal
+from murmur.secure_sum.keys import public_key, seal
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import SERVERS, Terms, join_ids
+from murmur.secure_sum.terms import SERVERS, Phase, Terms, join, join_ids
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:

@@ -22,7 +22,7 @@ import vl_convert
 import fl_app
 from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
-from fl_app.report.additive import additive_figure
+from fl_app.report.figures import additive_figure
 from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file, three_digits
 from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding

@@ -27,7 +27,7 @@ from murmur.common import counted, printable, private, three_digits
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
-from murmur.privacy.ledger.export import write_csv, write_json
+from murmur.privacy.ledger.ledger import write_csv, write_json
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import THREATS
 

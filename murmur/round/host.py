@@ -75,10 +75,9 @@ from murmur.round.task import (
 )
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import SeenPeers, identity_in, identity_of
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import STATES, SumStates
-from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, release_digest
 
 Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
 """What trains: the release of one client, protected and as its codec packs it."""

@@ -55,10 +55,9 @@ from murmur.round.setup import SumSetup
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import REPLIES, reply_size, request_size
 from murmur.secure_sum.blame import Blame
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
-from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, release_digest
 
 if TYPE_CHECKING:
     from murmur.round.phase import Outcome, Question

@@ -26,22 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.secure_sum import identity as identities
-from murmur.secure_sum import masks
-from murmur.secure_sum.keys import (
-    KEY_BYTES,
-    Entropy,
-    agree,
-    decoded,
-    derive,
-    private_key,
-    public_key,
-    scalar,
-)
-from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
+from murmur.secure_sum import keys, masks
+from murmur.secure_sum.keys import Entropy
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part
 
-SEALED_BYTES = OVERHEAD + SHARE_BYTES
+SEALED_BYTES = keys.OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
 _Method = TypeVar("_Method", bound=Callable[..., bytes | NDArray[np.uint8]])
 
@@ -128,13 +118,15 @@ class SecureClient:
             raise SecureSumError(f"client {me} is not in the cohort that the server names")
         if identity is None:
             identity = identities.new_identity(entropy)
-        return cls(terms, me, identity, scalar(entropy), scalar(entropy), scalar(entropy))
+        return cls(
+            terms, me, identity, keys.scalar(entropy), keys.scalar(entropy), keys.scalar(entropy)
+        )
 
     @_once(Phase.ADVERTISE)
     def advertise(self) -> bytes:
         """Phase 1: the public halves of all four keys, signed; ``ADVERTISED_BYTES``."""
-        keys = map(public_key, (self.channel, self.mask, self.seed))
-        self.advertised = identities.Advertisement.sign(self.identity, self.terms, self.me, *keys)
+        public = map(keys.public_key, (self.channel, self.mask, self.seed))
+        self.advertised = identities.Advertisement.sign(self.identity, self.terms, self.me, *public)
         return self.advertised
 
     @_once(Phase.SHARE)
@@ -151,9 +143,9 @@ class SecureClient:
         parties = self._parties(self.public)
         for party in parties.values():
             party.require_signed(terms)
-            decoded(party.shown.mask)  # needed in MASK only, when all is charged
-        keys = [key for party in (me, *parties.values()) for key in party.shown.keys]
-        if len(set(keys)) < len(keys):
+            keys.decoded(party.shown.mask)  # needed in MASK only, when all is charged
+        shown = [key for party in (me, *parties.values()) for key in party.shown.keys]
+        if len(set(shown)) < len(shown):
             raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
             known = {v for v, party in parties.items() if peers.accepts(v, party.shown.identity)}
@@ -171,11 +163,11 @@ class SecureClient:
         about = {v: identities.about_boxes(terms, me, party) for v, party in parties.items()}
         channels = {v: party.shown.channel for v, party in parties.items()}
         sealed = {}
-        for v, both in self._derive(self.channel, channels, about, 2 * KEY_BYTES).items():
-            key, self.boxes[v] = both[:KEY_BYTES], both[KEY_BYTES:]
+        for v, both in self._derive(self.channel, channels, about, 2 * keys.KEY_BYTES).items():
+            key, self.boxes[v] = both[: keys.KEY_BYTES], both[keys.KEY_BYTES :]
             if v < self.me:
                 key, self.boxes[v] = self.boxes[v], key
-            sealed[v] = seal(key, parts[v])
+            sealed[v] = keys.seal(key, parts[v])
         return dealing.to_bytes() + join(sealed, self._neighbours)
 
     @_once(Phase.CHECK)
@@ -190,7 +182,7 @@ class SecureClient:
             raise SecureSumError("shares arrived from a client whose keys did not")
         for v, found in sent.items():
             try:
-                share = open_sealed(self.boxes[v], found[:SEALED_BYTES])
+                share = keys.open_sealed(self.boxes[v], found[:SEALED_BYTES])
             except SecureSumError:
                 continue
             if passes(share, found[SEALED_BYTES:]):
@@ -228,10 +220,12 @@ class SecureClient:
             for v, party in parties.items()
         }
         public = {v: party.shown.mask for v, party in parties.items()}
-        keys: list[tuple[bytes, masks.Sign]] = [(identities.self_mask_key(self.seed, terms, me), 1)]
+        added: list[tuple[bytes, masks.Sign]] = [
+            (identities.self_mask_key(self.seed, terms, me), 1)
+        ]
         for v, key in self._derive(self.mask, public, about).items():
-            keys.append((key, 1 if v > self.me else -1))
-        return masks.pack(vector, terms.bits, keys)
+            added.append((key, 1 if v > self.me else -1))
+        return masks.pack(vector, terms.bits, added)
 
     @_once(Phase.CONFIRM)
     def confirm(self, message: bytes) -> bytes:
@@ -339,7 +333,7 @@ class SecureClient:
         private: bytes,
         public: Mapping[int, bytes],
         about: Mapping[int, bytes],
-        size: int = KEY_BYTES,
+        size: int = keys.KEY_BYTES,
     ) -> dict[int, bytes]:
         """A key, of ``size`` bytes, that this client and each other have for what they agree on.
 
@@ -350,12 +344,12 @@ class SecureClient:
                 two clients of one place, who derive the same if these are the same, do it once.
             size: bytes of a key.
         """
-        keys = {v: self.derived.pop(use, b"") for v, use in about.items()}
-        own = private_key(private)
-        agreed = {v: agree(own, public[v]) for v, key in keys.items() if not key}
+        found = {v: self.derived.pop(use, b"") for v, use in about.items()}
+        own = keys.private_key(private)
+        agreed = {v: keys.agree(own, public[v]) for v, key in found.items() if not key}
         for v, secret in agreed.items():
-            keys[v] = self.derived[about[v]] = derive(secret, about[v], size)
-        return keys
+            found[v] = self.derived[about[v]] = keys.derive(secret, about[v], size)
+        return found
 
     def _word_of(self, signer: identities.Party) -> bytes:
         """What ``signer`` signs in CONFIRM if it was sent what this one was sent."""

@@ -1,10 +1,14 @@
-"""Key agreement on P-256, and HKDF-SHA256 to derive one key for one use.
+"""Key agreement on P-256, HKDF-SHA256 to derive one key for one use, and what is sealed with it.
 
 Each client has two key pairs for one sum (Bonawitz et al. 2017): ``channel`` for messages to
 other clients, whose private half never leaves it, and ``mask`` for pairwise masks, whose private
 half is secret-shared, so that the masks of a client that drops out can be removed. The group's
 order is prime: a point that decodes has no small order. Private keys are scalars of 32 bytes,
 public ones compressed points of 33.
+
+Between two clients shares travel under AES-256-GCM, with a key that HKDF derives for one sender
+and one receiver of one sum (``identity.about_boxes``). A message that was altered, replayed from
+another sum or pair, or sent on to somebody else does not open.
 """
 
 import os
@@ -12,13 +16,17 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from murmur.secure_sum.terms import SecureSumError
 
+_NONCE = 12
+OVERHEAD = _NONCE + 16  # nonce and tag
 if TYPE_CHECKING:
     from Crypto.PublicKey.ECC import EccPoint
 
@@ -130,3 +138,21 @@ def decoded(public: bytes) -> ec.EllipticCurvePublicKey:
         return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
     except ValueError as error:
         raise SecureSumError("a public key is not a point of P-256") from error
+
+
+def seal(key: bytes, plaintext: bytes) -> bytes:
+    """``plaintext`` under ``key``, which is one sender's, receiver's and sum's.
+
+    A random nonce, the ciphertext and its tag: ``OVERHEAD`` bytes more than ``plaintext``. A key
+    seals one message.
+    """
+    nonce = os.urandom(_NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, None)
+
+
+def open_sealed(key: bytes, message: bytes) -> bytes:
+    """The plaintext of ``message``; SecureSumError if it is not exactly what was sealed."""
+    try:
+        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], None)
+    except (InvalidTag, ValueError) as error:
+        raise SecureSumError("shares were altered, replayed or meant for somebody else") from error

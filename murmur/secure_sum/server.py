@@ -18,9 +18,8 @@ from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part, part_ids
 
 
 class SecureServer:

@@ -18,9 +18,8 @@ from pathlib import Path
 from murmur.common import framed, locked, replace_durably, sync_folder, unframed
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.keys import KEY_BYTES
-from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import SHARE_BYTES
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
+from murmur.secure_sum.terms import SecureSumError, Terms, join, join_ids, part, part_ids
 
 STATES = ".states"  # ends the names of their files
 _ID_BYTES = 8

@@ -15,10 +15,12 @@ of the hypergeometric distribution, exact in log space.
 import hashlib
 import json
 import math
+import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
 from typing import Annotated, Any, Literal
@@ -42,6 +44,17 @@ _LONGEST = 2**20  # bytes of ids, inflated: those of half a million clients at m
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Phase(StrEnum):
+    """The phases of a sum, in order; clients pay in MASK, and what one can spoil fails before."""
+
+    ADVERTISE = "advertise"  # public keys
+    SHARE = "share"  # encrypted shares of the two secrets
+    CHECK = "check"  # whose shares have come
+    MASK = "mask"  # the masked vector
+    CONFIRM = "confirm"  # agreement on who survived
+    REVEAL = "reveal"  # the shares that remove the masks
 
 
 class SecureSumError(Exception):
@@ -77,6 +90,28 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     if any(there[len(among) :]):
         raise SecureSumError(damaged)
     return tuple(compress(among, there))
+
+
+def join(items: Mapping[int, bytes], among: Sequence[int]) -> bytes:
+    """Equally long messages by client as one string of bytes.
+
+    ``among``: who could be in it, which both ends know: a bit for each says who is. ValueError for
+    messages of different lengths, or of clients that cannot be in it.
+    """
+    if len(set(map(len, items.values()))) > 1:
+        raise ValueError("messages of different lengths cannot be joined")
+    there = join_ids(items, among)
+    return there + b"".join([items[client] for client in among if client in items])
+
+
+def part(joined: bytes, size: int, among: Sequence[int]) -> dict[int, bytes]:
+    """The inverse of ``join`` for messages of ``size`` bytes; SecureSumError for anything else."""
+    head = list_size(among)
+    ids = part_ids(joined[:head], among)
+    if len(joined) != head + size * len(ids):
+        raise SecureSumError(f"a list of messages is damaged: {size} bytes each were expected")
+    messages = struct.unpack_from(f"{size}s" * len(ids), joined, head)
+    return dict(zip(ids, messages, strict=True))
 
 
 @lru_cache(maxsize=1024)

@@ -28,8 +28,8 @@ from murmur.round.task import RunError
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Advertisement, Party, about_dealing
 from murmur.secure_sum.keys import POINT_BYTES, public_key, scalar
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import Dealing
+from murmur.secure_sum.terms import Phase, join, part
 
 VICTIM = 0
 Lie = Callable[[SecureClient, bytes, bytes], bytes]  # the liar, its message, its honest answer

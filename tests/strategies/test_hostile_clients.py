@@ -28,7 +28,7 @@ from murmur.round.phase import Phase as RoundPhase
 from murmur.round.phase import Question
 from murmur.round.summation import Sums
 from murmur.round.task import RECORD, printable_line
-from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.terms import Phase
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 

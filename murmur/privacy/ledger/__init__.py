@@ -7,8 +7,8 @@ afterwards, so that fresh noise is never drawn for free.
 
 ``ledger`` has the rules (what may be charged, what is answered again) and is all that others use.
 Under it ``log`` makes entries durable, ``chain`` makes changes to them visible, ``database`` and
-``key_and_anchor`` are the files, and ``replies`` has what was answered. ``export`` writes a ledger
-for somebody else to check.
+``key_and_anchor`` are the files, and ``replies`` has what was answered. ``write_csv`` and
+``write_json`` write a ledger for somebody else to check.
 """
 
 from murmur.privacy.ledger.entry import Charge, Entry, LedgerError, Outcome, Status

@@ -12,10 +12,9 @@ from murmur.round.task import REFUSED
 from murmur.round.task import question as question_to_sum
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import identity_in, public_identity
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
-from murmur.secure_sum.terms import release_digest
+from murmur.secure_sum.terms import Phase, release_digest
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
 
 VICTIM, COHORT, WEIGHT = 3, 20, 1000

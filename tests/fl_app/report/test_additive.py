@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from fl_app.report.additive import additive_figure
+from fl_app.report.figures import additive_figure
 from fl_app.report.page import page
 from fl_app.report.reading import Source, read_run
 from tests.fl_app.report.folders import write_run

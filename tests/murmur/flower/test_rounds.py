@@ -22,7 +22,7 @@ from murmur.flower.client import protect
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD, RunError
-from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.terms import Phase
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}

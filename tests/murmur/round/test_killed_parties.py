@@ -9,10 +9,9 @@ from flwr.app import ConfigRecord, RecordDict
 from murmur.learning.codec import BitCodec
 from murmur.round.host import RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, question
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules
-from murmur.secure_sum.terms import SecureSumError, join_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, join_ids
 from tests.murmur.secure_sum.secure_summing import terms
 
 CLIENTS = range(6)

@@ -20,8 +20,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.round import phase
 from murmur.round.host import SecureParties
 from murmur.round.summation import modulus_bits
-from murmur.secure_sum.messages import Phase
-from murmur.secure_sum.terms import SecureSumError
+from murmur.secure_sum.terms import Phase, SecureSumError
 from strategies.base import CohortStrategy
 from tests.fl_app.running import run_inline
 

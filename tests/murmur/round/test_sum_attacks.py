@@ -5,8 +5,8 @@ import pytest
 from fl_app.run.results import RunFolder
 from murmur.round.host import SimulatedHome
 from murmur.secure_sum.identity import new_identity
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.settings import SecureSumSettings
+from murmur.secure_sum.terms import Phase
 from research.attacks.sums import ATTACKS, run
 
 SMALL = [

@@ -8,11 +8,10 @@ import numpy as np
 
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import Peers
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.store import restored, stored
-from murmur.secure_sum.terms import SecureSumError, Terms
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms
 
 ASKED = b"what all of them are asked"
 State = tuple[bytes, list[bytes]]

@@ -13,10 +13,9 @@ from murmur.secure_sum import shares
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Advertisement, PinnedPeers, public_identity
 from murmur.secure_sum.keys import ORDER, encoded, point, public_key
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import SecureSumError, join_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, join, join_ids, part
 from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 

@@ -8,10 +8,9 @@ import pytest
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Party, PinnedPeers, public_identity, self_mask_key
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.shares import SEED, Dealing, piece
-from murmur.secure_sum.terms import SecureSumError, join_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, join, join_ids, part
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
 
 

@@ -25,12 +25,11 @@ from murmur.secure_sum.identity import (
     self_mask_key,
 )
 from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar, to_bytes
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import restore
 from murmur.secure_sum.store import SumStates, restored
-from murmur.secure_sum.terms import SecureSumError, Terms, context
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, context, join, part
 from tests.murmur.secure_sum.secure_summing import terms, written
 
 SECRET = bytes(range(32))
@@ -497,7 +496,7 @@ def test_two_clients_of_one_place_agree_on_a_key_once(tmp_path, monkeypatch):
         computed.append(other)
         return agree(private, other)
 
-    monkeypatch.setattr("murmur.secure_sum.client.agree", counted)
+    monkeypatch.setattr("murmur.secure_sum.keys.agree", counted)
     for parties, times in ((together, 3), (alone, 6)):
         computed.clear()
         for me, party in enumerate(parties):
@@ -521,7 +520,7 @@ def test_clients_of_one_place_share_masks_only_where_they_were_told_the_same(
     lists = server.lists()
     computed = []
     monkeypatch.setattr(
-        "murmur.secure_sum.client.agree", lambda *pair: computed.append(pair) or agree(*pair)
+        "murmur.secure_sum.keys.agree", lambda *pair: computed.append(pair) or agree(*pair)
     )
     agreed = server.terms
     sent = [

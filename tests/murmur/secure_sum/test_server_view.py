@@ -6,9 +6,9 @@ from scipy import stats
 
 from murmur.secure_sum import masks
 from murmur.secure_sum.identity import ADVERTISED_BYTES
-from murmur.secure_sum.messages import Phase, part
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.shares import KEY, SEED
+from murmur.secure_sum.terms import Phase, part
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 
 # One false alarm in ten thousand; the keys are seeded, so the outcome is always the same.

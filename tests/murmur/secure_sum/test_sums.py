@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
-from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.store import restored
-from murmur.secure_sum.terms import SecureSumError
+from murmur.secure_sum.terms import Phase, SecureSumError
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors, written
 
 

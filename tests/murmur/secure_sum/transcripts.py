@@ -32,10 +32,9 @@ from murmur.secure_sum.keys import (
     private_key,
     public_key,
 )
-from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
+from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
 FORGERIES = ("none", "multiple", "copy", "one identity", "stranger")
