@@ -16,7 +16,8 @@ from pydantic import Field
 # Ranges of settings, for fields of ``settings`` classes.
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Norm = Annotated[float, Field(ge=1e-300, allow_inf_nan=False)]  # floats lie too far apart below it
+# Floats lie too far apart below it, and squares of what noise it needs overflow above.
+Norm = Annotated[float, Field(ge=1e-300, le=1e100)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
 Decay = Annotated[float, Field(ge=0, lt=1)]

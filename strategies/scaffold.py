@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Parts
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
+from murmur.settings import Positive
 from strategies.base import Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
@@ -49,7 +50,7 @@ class Scaffold(FedAvg):
         *,
         server_step: Sgd,
         protection: Callable[..., Protection],
-        control_scale: float,
+        control_scale: Positive,
     ) -> None:
         super().__init__(setup, server_step=server_step, protection=protection)
         self.weighted = False

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fl_app.config.errors import ConfigError
 from tests.fl_app.running import run_inline
 
 SKEWED = [
@@ -58,3 +59,8 @@ def test_both_arrays_share_one_protection(tmp_path):
     sums = result.statement()["guarantees"][0]
     assert sums["threat"] == "secure_aggregation"
     assert 10 < sums["assumed_total"] <= 20
+
+
+def test_a_scale_of_nothing_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match=r"control_scale=-0.0: must be finite and above 0"):
+        run(tmp_path / "run", "strategy=scaffold", "strategy.control_scale=-0.0")
