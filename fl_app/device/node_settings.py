@@ -113,8 +113,8 @@ def _text(node_config: Mapping[str, Any], key: str) -> str | None:
 
 
 def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:
-    """Whole numbers such as '3,7'; None where ``key`` is not set."""
-    words = (_text(node_config, key) or "").replace(",", " ").split()
+    """Whole numbers such as '3,7'; None where ``key`` is not set, or empty."""
+    words = str(node_config.get(key, "")).replace(",", " ").split()
     if not all(word.isdecimal() for word in words):
         raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
     return tuple(int(word) for word in words) or None
@@ -138,6 +138,7 @@ def _classes(node_config: Mapping[str, Any]) -> int | tuple[str, ...] | None:
 
 def _num_clients(node_config: Mapping[str, Any], sizes: tuple[int, ...] | None) -> int | None:
     """How many clients the federation has; None where its owners do not say."""
+    _text(node_config, "num_clients")  # an empty one would let the server say how many there are
     found = _numbers(node_config, "num_clients")
     if found is None:
         return None

@@ -264,11 +264,15 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise damaged(path, "it is a single array, not an .npz archive")
         with archive:
-            return {key: archive[key] for key in archive.files}
+            arrays = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise damaged(path, error) from error
     except MemoryError as error:  # of what a header promises
         raise damaged(path, f"it does not fit into memory: {error}") from error
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # bytes of anything else that lies in the archive
+            raise damaged(path, f"{key} is no array")
+    return arrays
 
 
 def array_examples(

@@ -78,7 +78,7 @@ class Part:
             shifts = [lambda x, by=by: (x + by) % classes for by in range(1, classes)]
             return np.any([self.moved_by(shift) != 0 for shift in shifts], axis=0)
         if self.kind() is BinaryRandomizedResponse:
-            return self.moved_by(lambda x: x ^ np.uint8(255)) != 0
+            return self.moved_by(lambda x: x ^ np.uint8(1)) != 0
         return self.moved_by(lambda x: x + 1) == self.weight
 
     def steps(self):
@@ -114,7 +114,7 @@ def told(victim, others, tape):
                 for p in (victim, *beside)]  # fmt: skip
         return [(labelled_sum(laws[0], laws[1:]), changed)] if changed else []
     if victim.kind() is BinaryRandomizedResponse:
-        changed = sum(np.count_nonzero(np.unpackbits(one ^ other)) for _, one, other in gaps)
+        changed = sum(np.count_nonzero(one ^ other) for _, one, other in gaps)
         law = bits_sum(victim.mechanisms[0].gamma, [p.mechanisms[0].gamma for p in beside])
         return [(law, changed)] if changed else []
     if victim.kind() is not DiscreteGaussian:

@@ -57,7 +57,7 @@ def hostile(tmp_path, *overrides):
     return [*small, f"dataset.cache={tmp_path}/elsewhere", *overrides]
 
 
-EMPTY = ["state", "policy", "data", "public", "num_clients", "clients", "sizes", "peers", "label"]
+EMPTY = ["state", "policy", "data", "public", "num_clients", "peers", "label"]
 
 
 @pytest.mark.parametrize("key", EMPTY)
