@@ -147,15 +147,12 @@ def test_device_without_data_refuses_and_reads_nothing_that_the_server_names(tmp
         build(tmp_path, data=None)
 
 
-CLIENTS = [(3, (3,)), ("7, 2", (2, 7)), (None, ()), ("4 5", (4, 5))]
-
-
-@pytest.mark.parametrize(("words", "ids"), CLIENTS)
+@pytest.mark.parametrize(("words", "ids"), [(3, (3,)), ("7, 2", (2, 7)), ("", ()), ("4 5", (4, 5))])
 def test_clients_of_a_node_config(words, ids):
     assert OwnerSettings.of({"clients": words}).clients == ids
 
 
-@pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5, ""])
+@pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5])
 def test_malformed_clients_are_refused(words):
     with pytest.raises(DeviceError, match="clients"):
         OwnerSettings.of({"clients": words})
