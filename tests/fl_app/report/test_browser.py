@@ -140,9 +140,8 @@ def test_a_figure_saves_as_svg_in_colours_of_its_own_and_its_numbers_as_csv(view
     rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
     assert {row["which ε"] for row in rows} == {"claimed", "proven"}
     assert {row["ε"] for row in rows} >= {"5", "30", "∞"}
-    assert "Everything that one client holds, against" in saved.value.path().read_text(
-        encoding="utf-8"
-    )
+    promise = "Everything that one client holds, exchanged for anything else, against"
+    assert promise in saved.value.path().read_text(encoding="utf-8")
 
 
 def test_the_theme_follows_the_system_until_the_button_is_pressed(view):
