@@ -191,7 +191,7 @@ class Clipping:
     """How updates are clipped (conf/protection).
 
     Attributes:
-        norm: C of round 1, finite and at least 1e-300, in the units of an update.
+        norm: C of round 1, in [1e-300, 1e100], in the units of an update.
         adaptive: whether C follows the updates' norms.
         quantile: γ, the share of updates that should be short enough, in (0, 1).
         learning_rate: η_C, above 0.
