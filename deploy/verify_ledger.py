@@ -6,8 +6,8 @@ EXPORT comes from ``murmur ledger export``. This file stands alone: it needs nei
 secret, only Python 3.11, ``cryptography``, and for ε ``numpy`` and ``scipy``. It checks that each
 entry follows the last, that the device's key signed them and the export, that time never runs back,
 and that nothing was answered before it was charged. Without ``--id``, the ledger's id as known from
-elsewhere, it does not check whose it is. ε assumes nothing, and is that against somebody who sees
-every release. Prints JSON; exit status 1: wrong.
+elsewhere, it does not check whose it is. ε assumes nothing, is that against somebody who sees every
+release, and for the unit and neighbours that stand beside it. Prints JSON; exit status 1: wrong.
 """
 
 import argparse
@@ -36,6 +36,21 @@ FIELDS = {
     "DiscreteGaussianEvent": ("sigma", "sensitivity", "scalar"),
     "PureEvent": ("epsilon",),
     "NonPrivateEvent": (),
+}
+
+
+ONE, NULL, NONE = "replace_one", "replace_special", "add_remove"
+KINDS = [(unit, adjacency) for unit in ("client", "record") for adjacency in (ONE, NULL, NONE)]
+# By what is stated (True: a client that is nulled, in part too): steps to each of KINDS, 0: none lead
+# there. murmur/privacy/neighbours.py has the proofs.
+STEPS = {
+    ("client", ONE, False): (1, 1, 0, 1, 1, 0),
+    ("client", NULL, False): (2, 1, 0, 2, 2, 0),
+    ("client", NULL, True): (2, 1, 0, 2, 1, 0),
+    ("client", NONE, False): (2, 2, 1, 2, 2, 2),
+    ("record", ONE, False): (0, 0, 0, 1, 1, 0),
+    ("record", NULL, False): (0, 0, 0, 2, 1, 0),
+    ("record", NONE, False): (0, 0, 0, 2, 2, 1),
 }
 
 
@@ -98,20 +113,78 @@ def check(path, expected):
     return clients, {**header, "id": rows[0]["seal"][:32], "exported": rows[-1]["time"]}
 
 
-def elementary(event, count=1, adjacency="add_remove"):
-    """How often each elementary release is in ``event``, as seen beside its sender."""
+def stated(event):
+    """Unit and adjacency of each release in ``event``; what it says nothing of meant these."""
     kind, inner = event.get("kind"), event.get("event")
     if kind == "ComposedEvent":
-        return sum((elementary(e, count, adjacency) for e in event["events"]), Counter())
-    if kind == "RepeatedEvent":
-        return elementary(inner, count * event["count"], adjacency)
-    if kind in ("SummedEvent", "SecurelySummedEvent", "ShuffledEvent"):  # hide it from others
-        return elementary(inner, count, adjacency)
+        return set().union(*map(stated, event["events"]))
+    if kind in ("RepeatedEvent", "SummedEvent", "SecurelySummedEvent", "ShuffledEvent"):
+        return stated(inner)
     if kind == "Release":
-        without = event["otherwise"] or {"kind": "NonPrivateEvent"}
-        return elementary(without if event["assumptions"] else inner, count, event["adjacency"])
+        return {(event["unit"], event["adjacency"], event.get("in_part", False))}
+    if kind in ("RandomizedResponseEvent", "RandomizedBitsEvent", "NonPrivateEvent"):
+        return {("client", ONE, False)}
+    return {("record", NULL if kind == "PoissonSampledEvent" else ONE, False)}
+
+
+def steps(own, asked):
+    """How many steps between neighbours of ``own`` kind lead to those of ``asked``; 0: none do."""
+    if own not in STEPS:
+        raise UnsupportedError(f"neighbours {own} are not known here")
+    return STEPS[own][KINDS.index(asked)]
+
+
+def covered(found):
+    """The neighbours that all ``found`` cover in the fewest steps, the strongest of equal ones."""
+    kinds = KINDS[3:] if any(own[0] == "record" for own in found) else KINDS[:3]
+    return min(kinds, key=lambda asked: sum(steps(own, asked) or math.inf for own in found))
+
+
+def over_two(leaf):
+    """``leaf`` of two data sets that are two of its steps apart: distances add up, or ε does."""
+    if leaf[0] == "Gaussian":
+        return leaf[0], leaf[1] / 2
+    if leaf[0] == "DiscreteGaussian":
+        return leaf[0], leaf[1], 2 * leaf[2], leaf[3]
+    if leaf[0] == "Laplace":
+        return leaf[0], leaf[1] / 2, leaf[2] and 2 * leaf[2]
+    if leaf[0] == "RandomizedBits":
+        return leaf[0], leaf[1], min(2 * leaf[2], leaf[3]), leaf[3]
+    return leaf if leaf[0] == "NonPrivate" else ("Pure", 2 * pure_epsilon(leaf))
+
+
+def released(event, count, asked):
+    """``elementary`` of one release, under what it states and without its assumptions."""
+    far = steps(*stated(event), asked)
+    adjacency = ONE if far == 2 else event["adjacency"]  # two steps in a sample exchange in it
+    leaves, without = elementary(event["event"], count, adjacency, asked), event["otherwise"]
+    if not far or (event["assumptions"] and not without):
+        return Counter({("NonPrivate",): count})
+    if event["assumptions"]:
+        leaves = elementary(without, count, adjacency, asked)
+        far = 1 if without["kind"] == "Release" else far  # which has counted steps of its own
+    if far == 2:
+        leaves = sum((Counter({over_two(leaf): n}) for leaf, n in leaves.items()), Counter())
+    return leaves
+
+
+def elementary(event, count=1, adjacency=NONE, asked=None):
+    """How often each elementary release is in ``event``, as seen beside its sender.
+
+    ``adjacency``: of events that state none. ``asked``: for which neighbours; the ``covered`` ones.
+    """
+    kind, inner = event.get("kind"), event.get("event")
+    asked = asked or covered(stated(event))
+    if kind == "ComposedEvent":
+        return sum((elementary(e, count, adjacency, asked) for e in event["events"]), Counter())
+    if kind == "RepeatedEvent":
+        return elementary(inner, count * event["count"], adjacency, asked)
+    if kind in ("SummedEvent", "SecurelySummedEvent", "ShuffledEvent"):  # hide it from others
+        return elementary(inner, count, adjacency, asked)
+    if kind == "Release":
+        return released(event, count, asked)
     if kind == "PoissonSampledEvent":
-        leaves = elementary(inner, 1, adjacency)
+        leaves = elementary(inner, 1, adjacency, asked)
         if sum(leaves.values()) == 1 and event["rate"] < 1 and adjacency != "replace_one":
             (leaf,), pure = leaves, pure_epsilon(*leaves)
             if leaf[0] == "Gaussian":
@@ -296,12 +369,13 @@ def main():
         return 1
     found = {}
     for client, charges in clients.items():
+        life = {"kind": "ComposedEvent", "events": [json.loads(body) for _, body in charges]}
+        about = {"releases": len(charges), "first": charges[0][0], "last": charges[-1][0]}
         try:
-            leaves = sum((elementary(json.loads(body)) for _, body in charges), Counter())
-            spent = epsilon(leaves, options.delta)
+            about["unit"], about["adjacency"] = covered(stated(life))
+            spent = epsilon(elementary(life), options.delta)
         except UnsupportedError as error:
             spent = f"unsupported: {error}"
-        about = {"releases": len(charges), "first": charges[0][0], "last": charges[-1][0]}
         found[client] = {**about, "epsilon": "infinite" if spent == math.inf else spent}
     print(json.dumps({"ledger": header, "delta": options.delta, "clients": found}, indent=1))
     return 0

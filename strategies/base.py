@@ -32,7 +32,7 @@ from murmur.learning.codec import Codec, Integers, array_from_bytes
 from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
-from murmur.privacy.statement import Exposure
+from murmur.privacy.statement import Exposure, departures
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.phase import Guests, Outcome, Phase, Question
 from murmur.round.setup import ServerSetup
@@ -452,9 +452,9 @@ class CohortStrategy(Strategy, ABC):
         """Let ``evaluation`` ask clients after a round; ValueError where it does not fit.
 
         It does not where the algorithm has a way of its own to evaluate on clients, or where the
-        evaluation protects records and the training, which knows none, clients that contribute
-        nothing instead: one record may turn an update into any other. An evaluation of records
-        makes records the unit of the whole statement.
+        evaluation protects records and the training's releases do not: one for clients that
+        contribute nothing instead knows no records, of which one may turn an update into any other.
+        An evaluation of records makes records the unit of the whole statement.
         """
         if self.own_models is not None:
             raise ValueError(
@@ -462,12 +462,9 @@ class CohortStrategy(Strategy, ABC):
                 "set evaluation=none"
             )
         if evaluation.unit is Unit.RECORD:
-            if "record" not in self.units and self.adjacency is not Adjacency.REPLACE_ONE:
-                raise ValueError(
-                    "unit=record: means records that are replaced, the training's privacy clients "
-                    "that contribute nothing instead; set the evaluation's unit to client"
-                )
-            # What protects a client protects each of its records, but not the reverse.
+            why = departures(self.planned(), Unit.RECORD, self.adjacency)
+            if why:
+                raise ValueError(f"unit=record: {why[0]}; set the evaluation's unit to client")
             self.unit = Unit.RECORD
         self.evaluation = evaluation
 

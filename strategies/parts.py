@@ -268,7 +268,12 @@ class RecordPaths:
         distinct = list(dict.fromkeys(events))
         if len(distinct) == 1:
             return distinct[0]
-        return max(distinct, key=lambda event: epsilon(event, self.delta).epsilon)
+        unit, adjacency = self.strategy.unit, self.strategy.adjacency
+
+        def cost(event: Event) -> float:
+            return epsilon(event, self.delta, adjacency=adjacency, unit=unit).epsilon
+
+        return max(distinct, key=cost)
 
     def spent(self) -> Event:
         """All that the most exposed of those who took part has released so far; nothing for nobody.

@@ -345,10 +345,10 @@ class Experiment:
     def _spent(self, roughly: bool) -> dict[str, float | str]:
         """ε of the most exposed client so far, proven and, if there are any, under assumptions.
 
-        Against the adversary of ``privacy.threat``, for the strategy's unit, at ``privacy.delta``,
-        and with an evaluation on clients included. That sums hide a release is an assumption, as in
-        the statement. A client counts as having released as soon as it may have, also where its
-        answer was not used.
+        Against the adversary of ``privacy.threat``, for the strategy's unit and neighbours, at
+        ``privacy.delta``, and with an evaluation on clients included. That sums hide a release is
+        an assumption, as in the statement. A client counts as having released as soon as it may
+        have, also where its answer was not used.
 
         Args:
             roughly: beyond 127 releases it may be the ε of up to 3.2% more of them, which takes
@@ -361,9 +361,11 @@ class Experiment:
         strategy = self.strategy
         event, delta = strategy.report.spent_in_all(roughly), self.privacy.delta
         threat = Threat(self.privacy.threat)
-        spent = {"epsilon_proven": epsilon(event, delta, unit=strategy.unit).epsilon}
+        unit, adjacency = strategy.unit, strategy.adjacency
+        proven = epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
+        spent = {"epsilon_proven": proven.epsilon}
         if assumptions_of(event) or threat is Threat.SECURE_AGGREGATION:
-            assumed = epsilon(event, delta, threat, unit=strategy.unit, assumptions=None)
+            assumed = epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
             spent["epsilon_assumed"] = assumed.epsilon
         return {name: e if math.isfinite(e) else "infinity" for name, e in spent.items()}
 

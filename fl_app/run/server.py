@@ -32,7 +32,8 @@ from murmur.learning.linear_model import Head
 from murmur.learning.metrics import Metric, metrics, over_owners
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.gradient_rounds import start_from_names
-from murmur.privacy.accounting import Threat, Unit, epsilon
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.statement import departures
 from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
@@ -88,6 +89,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     strategy: CohortStrategy = build(
         config.strategy.server, "strategy", setup, knobs=config.strategy
     )
+    _require_within_budget(strategy)
     if config.evaluation.server is not None:
         try:
             strategy.switch_on(
@@ -98,7 +100,6 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     if config.audit.canaries:
         _add_canaries(config, client, strategy)
     _require_secure_sums(setup, strategy)
-    _require_within_budget(strategy)
     return strategy
 
 
@@ -157,22 +158,27 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
             raise ConfigError(f"strategy={strategy.setup.strategy}: {error}") from error
         raise
     if planned > budget.epsilon * (1 + _ROUNDING):
+        why = departures(strategy.planned(), budget.protected, strategy.adjacency)
+        because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
-            f"{three_digits(planned)} of a {budget.unit} by the end; its noise must follow from "
-            "the budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
+            f"{three_digits(planned)} of a {budget.unit} by the end{because}; its noise must "
+            "follow from the budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
         )
 
 
 def planned_epsilon(strategy: CohortStrategy) -> float:
-    """ε of the whole run for the budget's unit, against its threat, under all assumptions."""
+    """ε of the whole run for the budget's unit and the strategy's neighbours.
+
+    Against the budget's threat, under all assumptions.
+    """
     budget = strategy.setup.budget
     return epsilon(
         strategy.planned(),
         budget.delta,
         Threat(budget.threat),
         strategy.adjacency,
-        unit=Unit(budget.unit),
+        unit=budget.protected,
         assumptions=None,
     ).epsilon
 

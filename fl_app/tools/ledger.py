@@ -25,9 +25,17 @@ from fl_app.config.errors import nearest
 from fl_app.tools.options import parser_of
 from murmur.common import counted, printable, private, three_digits
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
-from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
+from murmur.privacy.events import (
+    Event,
+    Release,
+    RepeatedEvent,
+    SummedEvent,
+    UnknownEvent,
+    releases,
+)
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.ledger import write_csv, write_json
+from murmur.privacy.neighbours import common
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import THREATS
 
@@ -192,6 +200,7 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
             "runs": len(lives[client].runs),
             "first": lives[client].first,
             "last": lives[client].last,
+            **_protected(ledger.spent(client)),
             "epsilon": _spent(ledger, client, options.delta),
             **_left(ledger.spent(client), policy),
         }
@@ -232,6 +241,7 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
             rows.append({**row, "release": describe(entry.event)})
     if options.json:
         about = {"client": options.client, "delta": options.delta, "epsilon": spent}
+        about |= _protected(ledger.spent(options.client))
         print(json.dumps({**about, "releases": rows}))
         return
     releases = counted(len(rows), "release")
@@ -242,8 +252,14 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
     )
 
 
+def _protected(spent: Event) -> dict[str, str]:
+    """The unit and the neighbours that all of ``spent`` covers: those that its ε is for."""
+    found = common(release.neighbours for release in releases(spent))
+    return {"unit": found.unit.value, "adjacency": found.adjacency.value}
+
+
 def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
-    """The proven ε of all that ``client`` has released.
+    """The proven ε of all that ``client`` has released, for whom ``_protected`` says.
 
     Returns:
         None where it is infinite, "unsupported" where an event cannot be accounted for.

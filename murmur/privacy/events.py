@@ -4,9 +4,9 @@ An event says which mechanism ran and with which parameters; ε is always derive
 and never stored as the truth. Habits follow ``dp_accounting.dp_event``; unlike there, the
 events are JSON-safe, because they live for years in a device's ledger.
 
-First come the terms of a guarantee (``Unit``, ``Adjacency``), then the kinds of noise, then what
-wraps them (samples, sums, shuffles, repetition, ``Release``), then what can be asked of any event:
-its releases, their assumptions, whether its noise is Gaussian.
+First come the kinds of noise, then what wraps them (samples, sums, shuffles, repetition,
+``Release``), then what can be asked of any event: its releases, their assumptions, whether its
+noise is Gaussian. Whom a release protects, and between which data sets, is in ``neighbours``.
 
 Every class raises ValueError ("name=value: must ...") for a parameter out of its range, so that an
 event which exists can be accounted for. Neither NumPy nor SciPy is loaded: a ledger needs neither.
@@ -19,42 +19,13 @@ from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 from murmur.common import require_count, require_positive
+from murmur.privacy.neighbours import STEPS, Adjacency, Neighbours, Unit
 
 LONGEST_VECTOR = 1 << 26
 """The most numbers of one release with discrete Gaussian noise. So long is what a fine grid is
 proven for (``murmur.privacy.accounting.gaussian``), and no event says how long its vector was."""
 
 _MANY_BITS = 1000
-
-
-class Unit(StrEnum):
-    """What one protected unit is: everything a client holds, or one of its records."""
-
-    CLIENT = "client"
-    RECORD = "record"
-
-    def covers(self, other: "Unit") -> bool:
-        """Whether what protects this unit protects ``other``: a client's records are in it."""
-        return self is Unit.CLIENT or other is Unit.RECORD
-
-
-class Adjacency(StrEnum):
-    """Which two data sets are neighbours.
-
-    ``REPLACE_ONE``: one unit exchanged for any other. ``ADD_REMOVE``: one unit more or less.
-    ``REPLACE_SPECIAL``: one unit exchanged for a null unit, which contributes nothing, so that
-    the number of units may be public (dp-accounting's name for it).
-    """
-
-    REPLACE_ONE = "replace_one"
-    ADD_REMOVE = "add_remove"
-    REPLACE_SPECIAL = "replace_special"
-
-    def covers(self, other: "Adjacency") -> bool:
-        """Whether ε between these neighbours is at least ε between ``other``: any, or null."""
-        if self is other:
-            return True
-        return self is Adjacency.REPLACE_ONE and other is Adjacency.REPLACE_SPECIAL
 
 
 @dataclass(frozen=True)
@@ -168,13 +139,17 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class PoissonSampledEvent(Event):
-    """``event`` on a Poisson sample of the records, each in it with probability ``rate``."""
+    """``event`` on a Poisson sample of the records, each in it with probability ``rate``.
+
+    ``event`` states no neighbours: a ``Release`` is around the sample, not in it.
+    """
 
     rate: float
     event: Event
 
     def __post_init__(self) -> None:
         _require_event(self.event)
+        _require_unstated(self.event, self)
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
 
@@ -298,7 +273,8 @@ class Release(Event):
 
     ``unit`` and ``adjacency``: between which neighbours the noise was calibrated; sampling
     amplifies for these. ``assumptions``: what that rests on. ``otherwise``: what is proven
-    without them; None: nothing. ``hiding``: how a sum hides it.
+    without them, between the same neighbours or, as a ``Release``, its own; None: nothing.
+    ``hiding``: how a sum hides it. ``in_part``: see ``Neighbours``; left out where it is False.
     """
 
     event: Event
@@ -307,15 +283,32 @@ class Release(Event):
     assumptions: tuple[Assumption, ...] = ()
     otherwise: Event | None = None
     hiding: Hiding = Hiding.NOT
+    in_part: bool = False
 
     def __post_init__(self) -> None:
         _require_event(self.event)
-        if self.otherwise is not None:
-            _require_event(self.otherwise)
+        _require_unstated(self.event, self)
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "assumptions", tuple(Assumption(*a) for a in self.assumptions))
         object.__setattr__(self, "hiding", Hiding(self.hiding))
+        if self.neighbours not in STEPS:
+            raise ValueError(f"in_part=true: is of a client that is nulled, not {self.neighbours}")
+        if self.otherwise is not None and not isinstance(self.otherwise, Release):
+            _require_event(self.otherwise)
+            _require_unstated(self.otherwise, self)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Between which data sets ``event`` is what it says."""
+        return Neighbours(self.unit, self.adjacency, self.in_part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As earlier versions wrote it, but where they had no word for it."""
+        plain = super().to_dict()
+        if not self.in_part:
+            del plain["in_part"]
+        return plain
 
 
 @dataclass(frozen=True)
@@ -427,3 +420,18 @@ def _revive(value: Any) -> Any:
 def _require_event(value: object) -> None:
     if not isinstance(value, Event):
         raise ValueError(f"event={value!r}: must be an event")
+
+
+def _require_unstated(event: Event, around: Event) -> None:
+    """ValueError where some part of ``event`` is a ``Release``: ``around`` has no place for one."""
+    if isinstance(event, Release):
+        raise ValueError(
+            f"{type(around).__name__}: holds a release between neighbours of its own "
+            f"({event.neighbours}); state them once, around the whole"
+        )
+    if isinstance(event, ComposedEvent):
+        for part in event.events:
+            _require_unstated(part, around)
+    inner = getattr(event, "event", None)
+    if isinstance(inner, Event):
+        _require_unstated(inner, around)

@@ -19,7 +19,7 @@ from typing import Any
 
 from murmur.common import three_digits
 from murmur.privacy import events
-from murmur.privacy.events import Adjacency, Event, Unit, releases
+from murmur.privacy.events import Adjacency, Event, Neighbours, Unit, releases
 
 ISOLATION = ("landlock", "seccomp", "namespaces")
 """The parts that lock a foreign app in, as an owner may do without them."""
@@ -177,7 +177,9 @@ class Policy:
             refused. None allows all.
         unit: whom every release must protect (a client's releases protect its records too), and
             whom the limits are counted for. None allows all.
-        adjacency: between which neighbours. None: as each release states.
+        adjacency: between which neighbours every release must hold, and the limits do; what older
+            releases state counts by ``neighbours.STEPS``. None: as releases state, and of several
+            the neighbours that all of them cover (``neighbours.common``).
         assumptions: names of those that a guarantee may rest on. None allows all.
         ledger: the id of the only ledger that is believed. None: any, also a new one.
         allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
@@ -237,15 +239,20 @@ class Policy:
         )
 
     def spend(self, event: Event) -> float:
-        """ε of ``event`` as this policy counts it: its δ, threat, unit and assumptions.
+        """ε of ``event`` as this policy counts it: δ, threat, unit, neighbours and assumptions.
 
         Raises UnsupportedEventError for what this version cannot account for.
         """
         from murmur.privacy.accounting import Threat, epsilon
 
-        threat = Threat(self.threat)
-        seen = epsilon(event, self.delta, threat, unit=self.unit, assumptions=self.assumptions)
-        return seen.epsilon
+        return epsilon(
+            event,
+            self.delta,
+            Threat(self.threat),
+            self.adjacency,
+            unit=self.unit,
+            assumptions=self.assumptions,
+        ).epsilon
 
     def require_valid(self, now: datetime) -> None:
         """Refusal if nothing at all is allowed at ``now`` (which has a time zone).
@@ -324,15 +331,26 @@ class Policy:
             reason = f"what cannot be charged is not released: {error}"
             raise Refusal(reason, _UNACCOUNTABLE) from error
         for release in releases(event):
-            if self.unit is not None and not release.unit.covers(self.unit):
-                allowed = f"only what protects a whole {self.unit}"
-                raise self._refusal("unit", release.unit, allowed, "unit")
-            if self.adjacency is not None and not release.adjacency.covers(self.adjacency):
-                raise self._refusal("adjacency", release.adjacency, self.adjacency, "adjacency")
+            if self.unit is not None:
+                self._check_neighbours(release.neighbours, self.unit)
             for name, sentence in release.assumptions:
                 if self.assumptions is not None and name not in self.assumptions:
                     allowed = f"{_names(self.assumptions)}, and this rests on it: {sentence}"
                     raise self._refusal("assumption", name, allowed, "assumptions")
+
+    def _check_neighbours(self, stated: Neighbours, unit: Unit) -> None:
+        """Whether a release between ``stated`` ones protects every ``unit`` as the policy says."""
+        exchanged = Neighbours(unit, Adjacency.REPLACE_ONE)  # follows for a unit if anything does
+        if stated.steps(exchanged) is None:
+            allowed = f"only what protects a whole {unit}"
+            raise self._refusal("unit", stated.unit, allowed, "unit")
+        if self.adjacency is None:
+            return
+        wanted = Neighbours(unit, self.adjacency)
+        if stated.steps(wanted) != 1:
+            asked = f"{stated.adjacency} (of a {stated.unit})"
+            allowed = f"{wanted.adjacency} (of a {wanted.unit}) and what covers it"
+            raise self._refusal("adjacency", asked, allowed, "adjacency")
 
     def _check_element(self, event: Event) -> None:
         """Whether this part of a release may leave: unprotected, in a sum, or by a mechanism."""
@@ -399,7 +417,7 @@ class Policy:
         granted = self.assumptions
         if granted is not None:
             granted = frozenset(granted)
-        view = View(Threat(self.threat), unit=self.unit, assumptions=granted)
+        view = View(Threat(self.threat), self.adjacency, self.unit, granted)
         if failure(event, view) > 0:
             return False
         return costs_at_most(flatten(event, view), limit, self.delta)

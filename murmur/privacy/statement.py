@@ -22,7 +22,15 @@ from murmur.common import three_digits
 from murmur.privacy import accounting
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
+from murmur.privacy.events import (
+    ComposedEvent,
+    Event,
+    Neighbours,
+    RepeatedEvent,
+    assumptions_of,
+    releases,
+)
+from murmur.privacy.neighbours import departure
 
 if TYPE_CHECKING:
     from murmur.privacy.accounting import Spend
@@ -94,6 +102,14 @@ def by_participations(
     for count in set(participations.values()) - {0}:
         totals[count] = ComposedEvent((RepeatedEvent(per_round, count), *phases))
     return {client: totals[n] for client, n in participations.items()}
+
+
+def departures(event: Event, unit: Unit, adjacency: Adjacency) -> list[str]:
+    """A sentence for each kind of release in ``event`` that is for other neighbours than these."""
+    wanted = Neighbours(unit, adjacency)
+    stated = dict.fromkeys(release.neighbours for release in releases(event))
+    found = (departure(each, wanted) for each in stated)
+    return list(dict.fromkeys(sentence for sentence in found if sentence is not None))
 
 
 def _grouped(exposure: Exposure) -> Exposure:
@@ -172,7 +188,8 @@ class Guarantee:
         """Derive every ε from the events in ``exposure``.
 
         Without assumptions every release is taken to be seen by itself: that a sum or a shuffler
-        hides it is one. What protects less than ``unit`` is no protection.
+        hides it is one. What is released for other neighbours than ``unit`` and ``adjacency`` say
+        counts twice, or as no protection (``neighbours.STEPS``), and a note says so.
         """
         if not exposure.clients:
             raise ValueError("clients={}: an exposure needs at least one client")
@@ -191,7 +208,8 @@ class Guarantee:
         clients = {name: spends[event].epsilon for name, event in exposure.clients.items()}
         sizes = {name: size for name, size in exposure.sizes.items() if size != 1}
         most_exposed = max(clients, key=lambda name: clients[name])
-        stated = assumptions_of(ComposedEvent((exposure.per_round, *events)))
+        released = ComposedEvent((exposure.per_round, *events))
+        stated = assumptions_of(released)
         rests_on = dict.fromkeys((*exposure.assumptions, *(a.sentence for a in stated)))
         proven_worst = spends[exposure.clients[most_exposed]]
         worst = proven_worst
@@ -220,7 +238,7 @@ class Guarantee:
             assumptions=tuple(rests_on),
             assumed_per_round=assumed_per_round,
             assumed_total=assumed_total,
-            notes=tuple(exposure.notes),
+            notes=(*exposure.notes, *departures(released, unit, adjacency)),
         )
 
 

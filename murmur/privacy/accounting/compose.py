@@ -49,7 +49,7 @@ def epsilon(
     event: Event,
     delta: float,
     threat: Threat = Threat.LOCAL,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    adjacency: Adjacency | None = None,
     *,
     unit: Unit | None = None,
     assumptions: Iterable[str] | None = (),
@@ -60,9 +60,10 @@ def epsilon(
         event: a tree of what was released; its order does not matter.
         delta: in [0, 1). At 0 only pure ε-DP counts.
         threat: the adversary. Sums and shuffles help against all but LOCAL.
-        adjacency: of events that state none; it matters for Poisson sampling only, from which
-            nothing is gained here under replace-one.
-        unit: whom the ε is for. None: what each release protects.
+        adjacency: with ``unit``, between which neighbours the ε is for; None: those that all
+            releases cover (``neighbours.common``). Without ``unit``, of events that state none: it
+            matters for Poisson sampling only, from which nothing is gained here under replace-one.
+        unit: whom the ε is for. None: those whom all releases protect.
         assumptions: names of those that are granted. None: all; without any, ε is proven.
 
     Raises:
@@ -72,7 +73,9 @@ def epsilon(
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
     granted = None if assumptions is None else frozenset(assumptions)
-    view = View(Threat(threat), Adjacency(adjacency), unit, granted)
+    if adjacency is not None:
+        adjacency = Adjacency(adjacency)
+    view = View(Threat(threat), adjacency, unit, granted)
     spend = _epsilon(event, float(delta), view)
     return replace(spend, bounds=dict(spend.bounds))
 

@@ -2,7 +2,8 @@
 
 Composition does not depend on the order, so equal releases are counted together. The wrappers
 that help only against some adversaries (secure sums, shuffling, samples) are resolved here, and
-nowhere else. dp-accounting has no such adversaries: its events are all seen by themselves.
+nowhere else; so are releases whose neighbours are not those that are asked for. dp-accounting has
+no such adversaries, and one relation for all: its events are all seen by themselves.
 """
 
 import math
@@ -14,7 +15,17 @@ from enum import StrEnum
 from murmur.privacy import events
 from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.bits import epsilon_of_bit
-from murmur.privacy.events import Adjacency, Event, Hiding, Release, SummedEvent, Unit
+from murmur.privacy.events import (
+    Adjacency,
+    Event,
+    Hiding,
+    Neighbours,
+    Release,
+    SummedEvent,
+    Unit,
+    releases,
+)
+from murmur.privacy.neighbours import common
 
 _ELEMENTARY = (
     events.RandomizedResponseEvent,
@@ -25,6 +36,10 @@ _ELEMENTARY = (
     events.PureEvent,
     events.NonPrivateEvent,
 )
+
+
+# Between which neighbours a report could be anybody's.
+_ANY_CLIENT = Neighbours(Unit.CLIENT, Adjacency.REPLACE_ONE)
 
 
 class Threat(StrEnum):
@@ -52,14 +67,14 @@ class View:
 
     Attributes:
         threat: against whom.
-        adjacency: of events that state none.
-        unit: whom the ε is for; what protects a weaker unit counts as no protection. None: whatever
-            each release protects.
+        unit: whom the ε is for. None: those whom all releases protect.
+        adjacency: with ``unit``, between which neighbours; None: those that all releases cover
+            (``neighbours.common``). Without it, of events that state none.
         assumptions: names of those that are granted; None: all.
     """
 
     threat: Threat = Threat.LOCAL
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    adjacency: Adjacency | None = None
     unit: Unit | None = None
     assumptions: frozenset[str] | None = frozenset()
 
@@ -77,15 +92,23 @@ def flatten(event: Event, view: View) -> Counter[Event]:
     ``SummedEvent`` and ``ShuffledEvent`` say what is true of a release for everybody but who sees
     the client itself (``Threat.LOCAL``). A sum relieves releases that say how it hides them
     (``Hiding``); everything else in it counts in full, and so does all that earlier versions
-    wrapped in ``SecurelySummedEvent``. What protects less than the unit asked for, or rests on an
-    assumption that is not granted, is no protection.
+    wrapped in ``SecurelySummedEvent``. What is for other neighbours than those asked for counts by
+    ``neighbours.STEPS``: as it is, as two steps, or as no protection; so does what rests on an
+    assumption that is not granted.
 
     Raises UnsupportedEventError for an event of a kind that is unknown here.
     """
     leaves: Counter[Event] = Counter()
-    for leaf, count in _leaves(event, view):
+    for leaf, count in _leaves(event, view, wanted(event, view)):
         leaves[leaf] += count
     return leaves
+
+
+def wanted(event: Event, view: View) -> Neighbours:
+    """The neighbours for which ``view`` asks for the ε of ``event``."""
+    if view.unit is not None and view.adjacency is not None:
+        return Neighbours(view.unit, view.adjacency)
+    return common((release.neighbours for release in releases(event)), view.unit)
 
 
 def failure(event: Event, view: View) -> float:
@@ -122,33 +145,36 @@ def pure_epsilon(leaf: Event) -> float | None:
 
 
 def _leaves(
-    event: Event, view: View, summed: SummedEvent | None = None
+    event: Event, view: View, asked: Neighbours, summed: SummedEvent | None = None
 ) -> Iterator[tuple[Event, int]]:
-    """Elementary releases, not yet counted together; ``summed``: the sum that ``event`` is in."""
+    """Elementary releases, not yet counted together.
+
+    ``asked``: between which neighbours. ``summed``: the sum that ``event`` is in.
+    """
     if isinstance(event, events.RepeatedEvent):
-        for leaf, count in _leaves(event.event, view, summed):
+        for leaf, count in _leaves(event.event, view, asked, summed):
             yield leaf, count * event.count
     elif isinstance(event, events.ComposedEvent):
         for part in event.events:
-            yield from _leaves(part, view, summed)
+            yield from _leaves(part, view, asked, summed)
     elif isinstance(event, Release):
-        yield from _leaves_of_release(event, view, summed)
+        yield from _leaves_of_release(event, view, asked, summed)
     elif isinstance(event, SummedEvent):
         if view.threat is Threat.LOCAL:
-            yield from _leaves(event.event, view)
+            yield from _leaves(event.event, view, asked)
         else:
-            yield from _leaves(event.event, view, event)
+            yield from _leaves(event.event, view, asked, event)
     elif isinstance(event, events.SecurelySummedEvent):
-        yield from _leaves(event.event, view)
+        yield from _leaves(event.event, view, asked)
     elif isinstance(event, events.ShuffledEvent):
-        for leaf, count in _leaves(event.event, view):
+        for leaf, count in _leaves(event.event, view, asked):
             if view.threat is not Threat.LOCAL:
                 leaf = _shuffled(leaf, event.honest_clients)
             yield leaf, count
     elif view.unit is not None:
-        yield from _leaves_of_release(events.as_release(event), view, summed)
+        yield from _leaves_of_release(events.as_release(event), view, asked, summed)
     elif isinstance(event, events.PoissonSampledEvent):
-        inner = flatten(event.event, view)
+        inner = flatten(event.event, view)  # of events that state nothing
         for leaf, count in inner.items():
             # Several releases on one sample are not amplified.
             if inner.total() == 1:
@@ -162,33 +188,71 @@ def _leaves(
 
 
 def _leaves_of_release(
-    release: Release, view: View, summed: SummedEvent | None
+    release: Release, view: View, asked: Neighbours, summed: SummedEvent | None
 ) -> Iterator[tuple[Event, int]]:
     """The elementary releases of one ``Release``, under what it states and rests on.
 
-    Its adjacency replaces the view's. Where it protects less than the unit asked for, or an
+    Its adjacency replaces the view's. Where it says nothing of the neighbours asked for, or an
     assumption is not granted and nothing is proven without it, a single release without protection.
     """
-    stated = replace(view, adjacency=release.adjacency, unit=None)
-    seen = list(_leaves(release.event, stated))  # before all else: it may be unsupported
+    steps = release.neighbours.steps(asked)
+    own = replace(view, adjacency=release.adjacency, unit=None)
+    if steps == 2:  # of a record in a sample is an exchange in it
+        own = replace(own, adjacency=Adjacency.REPLACE_ONE)
+    # Before all else: it may be unsupported.
+    seen = list(_leaves(release.event, own, release.neighbours))
     names = {assumption.name for assumption in release.assumptions}
-    if view.unit is not None and not release.unit.covers(view.unit):
+    if steps is None:
         yield events.NonPrivateEvent(), 1
     elif view.assumptions is None or names <= view.assumptions:
         for leaf, count in seen:
+            leaf = _over(steps, leaf)
             if summed is not None:
-                leaf = _hidden(leaf, release.hiding, summed)
+                leaf = _hidden(leaf, release, summed)
             yield leaf, count
+    elif isinstance(release.otherwise, Release):
+        yield from _leaves_of_release(release.otherwise, view, asked, summed)
     elif release.otherwise is not None:
-        yield from _leaves(release.otherwise, stated, summed)
+        for leaf, count in _leaves(release.otherwise, own, release.neighbours):
+            yield _over(steps, leaf), count
     else:
         yield events.NonPrivateEvent(), 1
 
 
-def _hidden(leaf: Event, hiding: Hiding, summed: SummedEvent) -> Event:
-    """``leaf`` as ``summed`` shows it, where its mechanism says that a sum hides it so."""
+def _over(steps: int, leaf: Event) -> Event:
+    """``leaf`` between data sets that are so many of its steps apart, one or two.
+
+    Distances of what is noised add up, in bits to at most all of them. Everything else is 2ε-DP.
+    """
+    if steps == 1:
+        return leaf
+    if isinstance(leaf, events.GaussianEvent):
+        return events.GaussianEvent(leaf.noise_multiplier / 2)
+    if isinstance(leaf, events.DiscreteGaussianEvent):
+        return replace(leaf, sensitivity=2 * leaf.sensitivity)
+    if isinstance(leaf, events.LaplaceEvent):
+        moved = leaf.sensitivity_steps
+        if moved is not None:
+            moved *= 2
+        return events.LaplaceEvent(leaf.noise_multiplier / 2, moved)
+    if isinstance(leaf, events.RandomizedBitsEvent):
+        return replace(leaf, sensitivity_bits=min(leaf.bits, 2 * leaf.sensitivity_bits))
+    pure = pure_epsilon(leaf)
+    if pure is None:
+        return events.NonPrivateEvent()
+    return events.PureEvent(2 * pure)
+
+
+def _hidden(leaf: Event, release: Release, summed: SummedEvent) -> Event:
+    """``leaf`` of ``release`` as ``summed`` shows it, where the release says that it hides it so.
+
+    A report hides others' where it could be that of any client, whatever its data.
+    """
+    hiding = release.hiding
     equal = summed.least_weight == summed.greatest_weight
     clients = summed.honest_clients
+    if isinstance(leaf, events.PureEvent) and release.neighbours.steps(_ANY_CLIENT) != 1:
+        return leaf
     if hiding is Hiding.NOISE and isinstance(leaf, events.GaussianEvent):
         gain = gaussian.gain(clients, summed.weight, summed.least_weight)
         return events.GaussianEvent(leaf.noise_multiplier * gain)
@@ -210,11 +274,12 @@ def _shuffled(leaf: Event, clients: int) -> Event:
     return events.ShuffledEvent(leaf, clients)
 
 
-def _sampled(leaf: Event, rate: float, adjacency: Adjacency) -> Event:
+def _sampled(leaf: Event, rate: float, adjacency: Adjacency | None) -> Event:
     """``leaf`` on a Poisson sample, for neighbours that differ by one record more or less.
 
     A null record contributes as little as none, so it costs the same. Nothing is gained here
-    where any record may take another's place.
+    where any record may take another's place: by the same coins the other is in the lot if the one
+    is, and a mixture over lots costs no more than the worst one.
     """
     if rate == 1 or adjacency is Adjacency.REPLACE_ONE:
         return leaf

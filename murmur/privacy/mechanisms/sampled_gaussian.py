@@ -131,8 +131,12 @@ class LotSchedule:
         # Whichever of its records are in a lot, ``size`` of them at most are: by convexity the
         # mixture over lots costs no more than the largest lot.
         noise = events.DiscreteGaussianEvent(float(mechanism.sigma), float(size * self.sensitivity))
+        # So do fewer that are nulled.
         return events.Release(
-            events.RepeatedEvent(noise, steps), events.Unit.CLIENT, events.Adjacency.REPLACE_SPECIAL
+            events.RepeatedEvent(noise, steps),
+            events.Unit.CLIENT,
+            events.Adjacency.REPLACE_SPECIAL,
+            in_part=True,
         )
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:

