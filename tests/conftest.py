@@ -33,6 +33,7 @@ THOROUGH = (
     "fl_app/sweep/test_sweep.py",
     "fl_app/test_cli.py",
     "fl_app/test_fuzz.py",
+    "strategies/test_neighbours_of_releases.py",
     "strategies/test_budget_by_threat.py",
     "research/test_gauntlet.py",
     "strategies/test_hostile_clients.py",

@@ -148,7 +148,7 @@ def common(stated: Iterable[Neighbours], unit: Unit | None = None) -> Neighbours
     found = set(stated)
     if unit is None:
         unit = Unit.CLIENT
-        if any(each.unit is Unit.RECORD for each in found):
+        if any(each.unit == Unit.RECORD for each in found):
             unit = Unit.RECORD
 
     def together(wanted: Neighbours) -> float:

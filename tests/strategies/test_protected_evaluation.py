@@ -1,6 +1,7 @@
 """The evaluation's server half: hostile rows, composition with training, what a row reports."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import RandomizedResponseEvent
+from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent, Release
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Unprotected
 from murmur.privacy.statement import render
@@ -219,9 +220,16 @@ def test_record_unit_makes_the_statement_one_of_records():
     assert with_training(it, {}).report.statement().unit is Unit.RECORD
     assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
     strategy = FedAvg(it.setup, **PLAIN)
-    strategy.adjacency = Adjacency.REPLACE_SPECIAL  # a client as a whole contributes, or nothing
-    with pytest.raises(ValueError, match=r"^unit=record"):
+    # A client as a whole contributes, or nothing.
+    noise = Release(GaussianEvent(9.0), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
+    strategy.adjacency = Adjacency.REPLACE_SPECIAL
+    strategy.planned = lambda: noise
+    with pytest.raises(ValueError, match=r"^unit=record: .*unit=client.* counts twice .*record"):
         strategy.switch_on(it)
+    in_part = replace(noise, in_part=True)
+    strategy.planned = lambda: in_part
+    strategy.switch_on(it)
+    assert strategy.unit is Unit.RECORD
 
 
 def test_seed_compat_prints_its_true_epsilon():

@@ -163,6 +163,85 @@ def test_a_folder_that_is_a_flower_app_with_packages_named_as_ours(tmp_path, cap
     assert len(RunFolder(run).rows()) == 3
 
 
+NULLED = {
+    "nulled.py": """
+from clients.base import Client
+from murmur.learning.codec import GridCodec
+from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
+from murmur.privacy.events import Adjacency, GaussianEvent, Release, Unit
+from strategies.base import CohortStrategy
+
+
+def release(setup):
+    budget = setup.budget
+    noise = discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+    return Release(GaussianEvent(noise), Unit.UNIT, Adjacency.REPLACE_SPECIAL)
+
+
+class Nulled(CohortStrategy):
+    algorithm = "nulled"
+    adjacency = Adjacency.STATED
+    units = ("client", "record")
+
+    def codec(self):
+        return GridCodec(2)
+
+    def update(self, number, model, total, weight):
+        return model
+
+    def release_event(self):
+        return release(self.setup)
+
+
+class NulledClient(Client):
+    units = ("client", "record")
+
+    def codec(self, task):
+        return GridCodec(2)
+
+    def event(self, task):
+        return release(self.setup)
+
+    def train(self, task, data):
+        raise NotImplementedError
+
+    privatize = train
+""",
+    "conf/strategy/nulled.yaml": """# Nulled.
+name: nulled
+server: {_target_: .nulled.Nulled}
+client: {_target_: .nulled.NulledClient}
+""",
+}
+REFUSED = (
+    r"^privacy\.epsilon=2: nulled would spend {} of a client by the end, since what is released with "
+    r"unit={}, adjacency=replace_special {} with unit=client, adjacency=replace_one;"
+)
+
+
+@pytest.mark.parametrize(
+    ("stated", "unit", "said"),
+    [
+        ("REPLACE_SPECIAL", "CLIENT", None),
+        ("REPLACE_ONE", "CLIENT", (r"4\.\d+", "client", "counts twice")),
+        ("REPLACE_ONE", "RECORD", ("inf.*", "record", "protects nothing")),
+    ],
+)
+def test_own_class_whose_neighbours_are_not_its_statements(
+    tmp_path, monkeypatch, stated, unit, said
+):
+    """It was charged 2 between a client and none, and said so of any two clients."""
+    code = NULLED["nulled.py"].replace("STATED", stated).replace("UNIT", unit)
+    write_files(tmp_path, {**NULLED, "nulled.py": code})
+    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    words = [*SIZES, "strategy=nulled", "privacy.epsilon=2"]
+    if said is None:
+        assert validated(words).strategy.adjacency == "replace_special"
+        return
+    with pytest.raises(ConfigError, match=REFUSED.format(*said)):
+        validated(words)
+
+
 def write_files(folder, files):
     for name, text in files.items():
         path = folder / name

@@ -59,7 +59,8 @@ def test_show_says_what_each_client_has_spent_in_its_life(path, capsys):
     output = capsys.readouterr().out
     spent = epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon
     first, last = "2026-01-01 12:30", "2026-01-03 12:30"
-    assert columns(output, 2) == ["2", "2", "1", first, last, three_digits(spent)]
+    protected = ["client", "replace_one"]
+    assert columns(output, 2) == ["2", "2", "1", first, last, *protected, three_digits(spent)]
     assert columns(output, 10)[1:3] == ["3", "2"]
     assert columns(output, 10)[-1] == "infinite"
     assert output.index("│ 2 ") < output.index("│ 10 ")
@@ -86,6 +87,7 @@ def test_json_is_the_same_for_machines(path, capsys):
     assert main(["show", str(path), "--json", "--client", "2"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["client"] == "2" and len(plain["releases"]) == 2
+    assert (plain["unit"], plain["adjacency"]) == ("client", "replace_one")
     assert plain["releases"][0]["event"] == LABELS.to_dict()
     assert plain["releases"][0]["round"] == 1
 

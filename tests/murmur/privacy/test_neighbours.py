@@ -299,7 +299,7 @@ def test_a_release_states_its_neighbours_once():
         lambda release: PoissonSampledEvent(0.5, release),
         lambda release: Release(PureEvent(1.0), RECORD, NULL, (COIN,), ComposedEvent((release,))),
     ):
-        with pytest.raises(ValueError, match="unit=record, adjacency=replace_one.*around the"):
+        with pytest.raises(ValueError, match=r"unit=record, adjacency=replace_one.*around the"):
             wrap(EXCHANGED)
     for unit, adjacency in ((CLIENT, ONE), (RECORD, NULL)):
         with pytest.raises(ValueError, match="in_part=true"):

@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib.util
 import io
+import itertools
 import json
 import math
 import subprocess
@@ -35,6 +36,7 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.ledger.ledger import write_csv, write_json
+from murmur.privacy.neighbours import STEPS, Neighbours, common
 from tests.murmur.privacy.ledger.ledger_cases import digest
 from tests.sums import noised
 
@@ -42,7 +44,7 @@ VERIFIER = Path(__file__).parents[4] / "deploy" / "verify_ledger.py"
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 VOTES = DiscreteGaussianEvent(20.0, math.sqrt(2))
-STEPS = RepeatedEvent(PoissonSampledEvent(0.02, DiscreteGaussianEvent(70.0, 64.0)), 500)
+LOTS = RepeatedEvent(PoissonSampledEvent(0.02, DiscreteGaussianEvent(70.0, 64.0)), 500)
 PUBLIC = Assumption("public", "the bound is public")
 
 EVENTS = {
@@ -64,13 +66,13 @@ EVENTS = {
     ),
     "votes": RepeatedEvent(VOTES, 50),
     "votes and a choice": ComposedEvent((RepeatedEvent(VOTES, 50), PureEvent(0.1))),
-    "steps of DP-SGD": STEPS,
+    "steps of DP-SGD": LOTS,
     "sampled labels": RepeatedEvent(PoissonSampledEvent(0.1, RandomizedResponseEvent(2.0, 10)), 5),
     "in a secure sum": noised(GaussianEvent(2.0), 20),
     "in a sum of before": SecurelySummedEvent(GaussianEvent(2.0), 20),
     "shuffled": ShuffledEvent(PureEvent(1.0), 20),
     "without protection": NonPrivateEvent(),
-    "a record's release": Release(STEPS, Unit.RECORD, Adjacency.REPLACE_SPECIAL),
+    "a record's release": Release(LOTS, Unit.RECORD, Adjacency.REPLACE_SPECIAL),
     "sampled where any record may be replaced": Release(
         PoissonSampledEvent(0.5, DiscreteGaussianEvent(70.0, 64.0)),
         Unit.RECORD,
@@ -81,6 +83,32 @@ EVENTS = {
     ),
     "proven otherwise": Release(
         GaussianEvent(2.0), Unit.RECORD, Adjacency.REPLACE_ONE, (PUBLIC,), GaussianEvent(0.5)
+    ),
+    "neighbours of four kinds": ComposedEvent(
+        (
+            Release(LOTS, Unit.RECORD, Adjacency.REPLACE_SPECIAL),
+            Release(GaussianEvent(20.0), Unit.CLIENT, Adjacency.REPLACE_SPECIAL),
+            Release(VOTES, Unit.CLIENT, Adjacency.REPLACE_SPECIAL, in_part=True),
+            Release(
+                ComposedEvent((LABELS, PureEvent(1.0), LaplaceEvent(9.0, 2), LaplaceEvent(9.0))),
+                Unit.RECORD,
+                Adjacency.ADD_REMOVE,
+            ),
+            LABELS,
+        )
+    ),
+    "clients exchanged, and more or less": ComposedEvent(
+        (
+            Release(RandomizedBitsEvent(0.002, 900, 500), Unit.CLIENT, Adjacency.ADD_REMOVE),
+            Release(
+                GaussianEvent(2.0),
+                Unit.CLIENT,
+                Adjacency.ADD_REMOVE,
+                (PUBLIC,),
+                Release(GaussianEvent(9.0), Unit.CLIENT, Adjacency.REPLACE_ONE),
+            ),
+            Release(GaussianEvent(9.0), Unit.CLIENT, Adjacency.REPLACE_ONE),
+        )
     ),
 }
 
@@ -142,6 +170,9 @@ def test_a_third_party_gets_the_same_epsilon(ledger, tmp_path, kind):
     assert done.returncode == 0, done.stderr
     plain = json.loads(done.stdout)
     assert plain["ledger"]["id"] == ledger.id
+    assert {(c["unit"], c["adjacency"]) for c in plain["clients"].values()} == {
+        ("client", "replace_one")
+    }
     assert {client: c["releases"] for client, c in plain["clients"].items()} == {"7": 3, "8": 2}
     for client in (7, 8):
         spent = epsilon(ledger.spent(client), 1e-5).epsilon
@@ -155,10 +186,22 @@ def test_every_kind_of_release_costs_the_same_there(what):
     assert theirs == pytest.approx(epsilon(EVENTS[what], 1e-5).epsilon, rel=1e-6)
 
 
+def test_its_table_of_neighbours_is_ours():
+    assert {Neighbours(*own) for own in verifier.STEPS} == set(STEPS)
+    for own, wanted in itertools.product(verifier.STEPS, verifier.KINDS):
+        ours = Neighbours(*own).steps(Neighbours(*wanted))
+        assert verifier.steps(own, wanted) == (ours or 0)
+    for count in (0, 1, 2, 3):
+        for found in itertools.combinations(verifier.STEPS, count):
+            ours = common(Neighbours(*own) for own in found)
+            assert verifier.covered(set(found)) == (ours.unit, ours.adjacency)
+
+
 @pytest.mark.parametrize(
     "event",
     [
         {"kind": "NewerEvent", "strength": 3},
+        {**Release(LABELS, Unit.CLIENT, Adjacency.REPLACE_ONE).to_dict(), "adjacency": "near"},
         {"kind": "GaussianEvent", "noise_multiplier": 1.0, "sampled": True},
         DiscreteGaussianEvent(20.0, 2.0, scalar=True).to_dict(),
         PoissonSampledEvent(0.02, GaussianEvent(2.0)).to_dict(),

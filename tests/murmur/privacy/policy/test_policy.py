@@ -146,7 +146,45 @@ def test_neighbours_that_the_owner_does_not_mean_are_refused(load, plain):
     ask(load(plain), event=nulled)
     ask(load({**plain, "adjacency": "replace_special"}), event=client(nulled.event))
     strict = load({**plain, "adjacency": "replace_one"})
-    assert refusal(strict, event=nulled).code == "adjacency"
+    refused = refusal(strict, event=nulled)
+    assert refused.code == "adjacency"
+    assert "adjacency=replace_special (of a client)" in refused.reason
+    assert "allows replace_one (of a client)" in refused.reason
+
+
+def test_what_was_released_for_a_null_unit_counts_twice_where_any_may_take_its_place(load, plain):
+    spent = Release(PureEvent(3.0), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
+    event = client(RandomizedResponseEvent(1.0, 10))
+    assert load(plain).spend(ComposedEvent((spent, event))) == pytest.approx(4, rel=1e-3)
+    strict = load({**plain, "adjacency": "replace_one"})
+    assert strict.spend(ComposedEvent((spent, event))) == pytest.approx(7, rel=1e-3)
+    ask(strict, event=event, spent=spent)
+    tighter = load({**plain, "adjacency": "replace_one", "epsilon_per_lifetime": 6.9})
+    assert refusal(tighter, event=event, spent=spent).code == "epsilon-per-lifetime"
+
+
+def test_lifetimes_of_different_neighbours_are_counted_for_those_that_all_cover(load, plain):
+    """``as_stated``: one more or less, then an exchange, which is two steps of the first."""
+    added = Release(RandomizedResponseEvent(1.0, 10), Unit.CLIENT, Adjacency.ADD_REMOVE)
+    event = client(RandomizedResponseEvent(1.0, 10))
+    policy = load(plain)
+    assert policy.spend(added) == pytest.approx(1, rel=1e-3)
+    assert policy.spend(ComposedEvent((added, event))) == pytest.approx(3, rel=1e-3)
+    ask(load({**plain, "epsilon_per_lifetime": 3.0}), event=event, spent=added)
+    tight = load({**plain, "epsilon_per_lifetime": 2.9})
+    assert refusal(tight, event=event, spent=added).code == "epsilon-per-lifetime"
+
+
+def test_a_policy_for_records_counts_a_null_client_twice_and_null_records_once(load, plain):
+    policy = load({**plain, "unit": "record"})
+    noise = DiscreteGaussianEvent(2.0**22, 2.0**20)
+    whole = Release(noise, Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
+    parts = Release(noise, Unit.CLIENT, Adjacency.REPLACE_SPECIAL, in_part=True)
+    exactly = load({**plain, "unit": "record", "adjacency": "replace_special"})
+    assert exactly.spend(parts) == policy.spend(parts) < policy.spend(whole)
+    assert policy.spend(whole) == exactly.spend(whole)
+    assert refusal(exactly, algorithm="nbafl", event=whole).code == "adjacency"
+    ask(exactly, algorithm="nbafl", event=parts)
 
 
 def test_entries_that_state_no_unit_are_read_as_what_they_were(load, plain):
