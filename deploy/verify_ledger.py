@@ -41,8 +41,8 @@ FIELDS = {
 
 ONE, NULL, NONE = "replace_one", "replace_special", "add_remove"
 KINDS = [(unit, adjacency) for unit in ("client", "record") for adjacency in (ONE, NULL, NONE)]
-# By what is stated (True: a client that is nulled, in part too): steps to each of KINDS, 0: none lead
-# there. murmur/privacy/neighbours.py has the proofs.
+# By what is stated (True: a client that is nulled, in part too): steps to each of KINDS, 0: none
+# lead there. murmur/privacy/neighbours.py has the proofs.
 STEPS = {
     ("client", ONE, False): (1, 1, 0, 1, 1, 0),
     ("client", NULL, False): (2, 1, 0, 2, 2, 0),

@@ -214,8 +214,8 @@ client: {_target_: .nulled.NulledClient}
 """,
 }
 REFUSED = (
-    r"^privacy\.epsilon=2: nulled would spend {} of a client by the end, since what is released with "
-    r"unit={}, adjacency=replace_special {} with unit=client, adjacency=replace_one;"
+    r"^privacy\.epsilon=2: nulled would spend {} of a client by the end, since what is released "
+    r"with unit={}, adjacency=replace_special {} with unit=client, adjacency=replace_one;"
 )
 
 

@@ -58,7 +58,7 @@ def exchanged(values, place, value):
 def parts(client):
     """``client`` with some of its records null."""
     for chosen in itertools.product([False, True], repeat=len(client)):
-        yield tuple(sorted(0 if null else value for value, null in zip(client, chosen)))
+        yield tuple(sorted(0 if null else value for value, null in zip(client, chosen, strict=True)))
 
 
 def other_clients(client, neighbours):
