@@ -58,7 +58,8 @@ def exchanged(values, place, value):
 def parts(client):
     """``client`` with some of its records null."""
     for chosen in itertools.product([False, True], repeat=len(client)):
-        yield tuple(sorted(0 if null else value for value, null in zip(client, chosen, strict=True)))
+        nulled = (0 if null else v for v, null in zip(client, chosen, strict=True))
+        yield tuple(sorted(nulled))
 
 
 def other_clients(client, neighbours):
