@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import peak, processes, sweep_startup, training, workloads
+from benchmarks import peak, processes, small_work, sweep_startup, training, workloads
 from benchmarks.workloads import Workload
 from murmur.learning.process import has_bfloat16
 
@@ -245,6 +245,7 @@ MEASURES: dict[str, Measure] = {
         "start inline", (*workloads.DIGITS.settings, "engine=inline"), 1
     ),
     "steps": _steps,
+    "small work": lambda b: small_work.measure(),
     "overhead 100": lambda b: b.probe(
         "overhead 100", "overhead", *workloads.cnn(b.clients).settings
     ),

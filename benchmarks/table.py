@@ -157,6 +157,41 @@ ROWS = (
         *("%", 5, 1),
     ),
     Row(
+        "labels",
+        "ε of 20,000 randomised labels",
+        ("small work",),
+        figure("small work", "labels", 1000),
+        *("ms", 50, 5),
+    ),
+    Row(
+        "ledger",
+        "ε of a ledger of 300 different releases",
+        ("small work",),
+        figure("small work", "ledger"),
+        *("s", 5, 1),
+    ),
+    Row(
+        "later-round",
+        "ε of a later round of bits in sums",
+        ("small work",),
+        figure("small work", "later round", 1000),
+        *("ms", 50, 5),
+    ),
+    Row(
+        "scores",
+        "all clustering scores of 1,000 clients' vectors",
+        ("small work",),
+        figure("small work", "scores"),
+        *("s", 2, 0.2),
+    ),
+    Row(
+        "lockstep",
+        "tiny clients together, against one by one (about 1 where the library's bits differ)",
+        ("small work",),
+        figure("small work", "lockstep"),
+        *("x", 2, 4),
+    ),
+    Row(
         "memory",
         "peak memory at 10,000 virtual clients over that at 100 (% more)",
         ("memory 100", "memory many"),
@@ -220,6 +255,7 @@ KEYS = {
     "privatekt": "training of a PrivateKT round, GFLOP",
     "later": "a later job beyond its work, s",
     "whole": "the whole command, s",
+    "pages": "pages found for a tensor of 64 MiB",
 }
 
 

@@ -7,8 +7,9 @@ what the others leave open:
 * **namespaces** (user, mount, network, IPC, process): no network but an empty one, a /dev/shm and
   a folder of its own that end with it, no other process in sight.
 * **Landlock**: files are read below the paths that are named, and written in one folder.
-* **seccomp**: no socket of any kind, nothing that reaches into another process or the kernel, and
-  no calls of another architecture or newer than that table. Without Landlock's scopes (ABI 6, Linux
+* **seccomp**: no socket of any kind, nothing that reaches into another process or the kernel,
+  nothing that outlasts the run at a file which may only be read (its flags and version), and no
+  calls of another architecture or newer than that table. Without Landlock's scopes (ABI 6, Linux
   6.12) no signals are sent either.
 
 Besides: no capabilities, no new privileges, limits on memory, processor time, processes and file
@@ -284,6 +285,10 @@ _PRLIMIT = (302, 261)
 _PRCTL = (157, 167)
 _FCNTL = (72, 25)
 _SET_OWNERS = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal when a file can be read
+_IOCTL = (16, 29)
+# TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what Python and the C library
+# ask of a descriptor. Any other may leave something at a file that is only read, or at a device.
+_ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*
 
 _KILL = 0x80000000
@@ -330,18 +335,21 @@ def filter_program(machine: str, scoped: bool) -> bytes:
             number = numbers[column]
             if number is not None:
                 program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, answer)]
-    # New namespaces, limits of another process, signals to one by a file. And whether this process
-    # ends with the one that started it: nothing is done and success is told, as PyTorch wants it.
-    for numbers, place, test, values, answer in (
-        (_CLONE, _FIRST_ARGUMENT_AT, _ANY_BIT, [_NEW_NAMESPACES], _FAIL | _EPERM),
-        (_PRLIMIT, _FIRST_ARGUMENT_AT, _ANY_BIT, [0xFFFFFFFF], _FAIL | _EPERM),
-        (_FCNTL, _SECOND_ARGUMENT_AT, _EQUAL, _SET_OWNERS, _FAIL | _EPERM),
-        (_PRCTL, _FIRST_ARGUMENT_AT, _EQUAL, [_DEATH_SIGNAL], _FAIL),
+    # New namespaces, limits of another process, signals to one by a file, flags of files. And
+    # whether this process ends with the one that started it: nothing is done and success is told,
+    # as PyTorch wants it.
+    refuse = _FAIL | _EPERM
+    for numbers, place, test, values, answer, otherwise in (
+        (_CLONE, _FIRST_ARGUMENT_AT, _ANY_BIT, [_NEW_NAMESPACES], refuse, _ALLOW),
+        (_PRLIMIT, _FIRST_ARGUMENT_AT, _ANY_BIT, [0xFFFFFFFF], refuse, _ALLOW),
+        (_FCNTL, _SECOND_ARGUMENT_AT, _EQUAL, _SET_OWNERS, refuse, _ALLOW),
+        (_IOCTL, _SECOND_ARGUMENT_AT, _EQUAL, _ASKED, _ALLOW, refuse),
+        (_PRCTL, _FIRST_ARGUMENT_AT, _EQUAL, [_DEATH_SIGNAL], _FAIL, _ALLOW),
     ):
         left = len(values)
         program += [_step(_EQUAL, numbers[column], 0, left + 3), _step(_LOAD, place)]
         program += [_step(test, value, left - tried) for tried, value in enumerate(values)]
-        program += [_step(_RETURN, _ALLOW), _step(_RETURN, answer)]
+        program += [_step(_RETURN, otherwise), _step(_RETURN, answer)]
     return b"".join([*program, _step(_RETURN, _ALLOW)])
 
 

@@ -29,6 +29,7 @@ from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
 from murmur.learning.process import LARGE, has_compiler, keep_heap, return_large_blocks
+from murmur.learning.training.precision import PrecisionError
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
@@ -148,11 +149,15 @@ def build_client(
 
     Raises:
         ConfigError: a setting is refused, the class cannot keep the budget against the
-            configured adversary (``privacy.threat``), or the model keeps statistics over batches,
-            which no mechanism of the strategy would protect.
+            configured adversary (``privacy.threat``), the model keeps statistics over batches,
+            which no mechanism of the strategy would protect, or this machine rounds the products
+            that the strategy's clipping rests on.
     """
     setup = _client_setup(config, people, trainer, state_folder)
-    client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
+    try:
+        client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
+    except PrecisionError as error:
+        raise ConfigError(str(error)) from error
     if trainer.statistics and not client.keeps_statistics:
         raise ConfigError(
             f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "

@@ -11,7 +11,8 @@ in as functions, because whoever could predict either of them could undo the pro
 
 What is proven takes a per-sample gradient as a function of its example and the model alone.
 PyTorch's kernels hold to that up to the last bits, which may depend on the size of a batch;
-batches of a few fixed sizes (padded with examples of weight zero) keep even that rare.
+batches of a few fixed sizes (padded with examples of weight zero) keep even that rare. Where
+products are rounded to TF32 or bfloat16 it would be the first digits: refused (``precision``).
 
 The per-sample gradients are those of Opacus (``grad_samples``). Rounding towards zero lets no
 coordinate grow, so that one example adds an integer vector of norm at most ``SENSITIVITY`` to a
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 from murmur.learning.models import Dropout
 from murmur.learning.training import batches
 from murmur.learning.training.parameters import FlatModel
+from murmur.learning.training.precision import require_float32
 from murmur.settings import Count, Decay, Positive, settings
 
 if TYPE_CHECKING:
@@ -119,9 +121,11 @@ class DpSgd:
 
         Raises:
             ValueError: an argument is of the wrong shape, or the model cannot be trained so.
+            PrecisionError: this machine rounds float32 products.
         """
         require_constants(trainer)
         flat = trainer.flat
+        require_float32(flat.vector.device)
         chosen = batches.index_tensor(indices, len(images))
         targets = batches.target_rows(
             labels, chosen, (len(images), trainer.num_classes), soft_targets
@@ -250,10 +254,9 @@ class PerSampleGradients:
             }
         factors = _factors(list(samples.values()), norm)
         total = torch.empty(self._flat.num_parameters, device=x.device)
-        ones = torch.ones(1, len(factors), device=x.device)
         for name, view in self._flat.views(total).items():
             steps = samples[name].mul_(factors).trunc_()
-            view.copy_((ones @ steps).view(view.shape))
+            view.copy_(steps.sum(dim=0).view(view.shape))
         return total.double().cpu()
 
 

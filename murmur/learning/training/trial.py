@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from murmur.common import seeded_torch
 from murmur.learning.training import dpsgd
+from murmur.learning.training.precision import require_float32
 
 if TYPE_CHECKING:
     from murmur.learning.training.trainer import Trainer
@@ -74,7 +75,9 @@ def require_separate_examples(trainer: Trainer) -> None:
 
     Raises:
         ValueError: it is such a model; the text names the layer and what to do.
+        PrecisionError: this machine rounds float32 products.
     """
+    require_float32(trainer.flat.vector.device)
     dpsgd.require_constants(trainer)
     kind = type(trainer.flat.module).__name__
     for layer in trainer.flat.module.modules():

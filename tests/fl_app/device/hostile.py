@@ -228,6 +228,27 @@ def set_attribute(at):
     os.setxattr(at["ledger"], "user.mark", b"x")
 
 
+def mark_a_file(at):
+    """A flag of the file itself, which takes no more than reading it and lies there ever after."""
+    with open(f"{at['data']}/table.csv") as file:
+        fcntl.ioctl(file, 0x40086602, struct.pack("=q", 0x40))  # FS_IOC_SETFLAGS, no dump
+        flags = fcntl.ioctl(file, 0x80086601, bytes(8))
+    must(struct.unpack("=q", flags)[0] & 0x40)
+
+
+def number_a_file(at):
+    with open(f"{at['data']}/table.csv") as file:
+        fcntl.ioctl(file, 0x40087602, struct.pack("=q", 4_711))  # FS_IOC_SETVERSION, 32 bits
+        number = fcntl.ioctl(file, 0x80087601, bytes(8))
+    must(struct.unpack("=ii", number)[0] == 4_711)
+
+
+def attributes_of_a_file(at):
+    with open(f"{at['data']}/table.csv") as file:
+        found = fcntl.ioctl(file, 0x801C581F, bytes(28))
+        fcntl.ioctl(file, 0x401C5820, found)  # FS_IOC_FSSETXATTR
+
+
 def give_away(at):
     os.chown(at["ledger"], os.geteuid(), os.getegid())
 

@@ -20,6 +20,7 @@ NOBODY = 65534
 # What this machine may lack, or nothing keeps from happening where it is not tried on purpose.
 NO_CONTROL = {"inherited", "crypto_of_the_kernel", "kernel_memory", "old_calls", "setuid_program"}
 NO_CONTROL |= {"vsock", "performance", "load_bpf", "page_faults", "io_uring", "curl", "host_name"}
+NO_CONTROL |= {"mark_a_file", "number_a_file", "attributes_of_a_file"}  # as its file system has it
 
 lacking = sandbox.missing()
 needs_lock = pytest.mark.skipif(
@@ -127,6 +128,10 @@ data = {str(tmp_path / "data")!r}
 lock(Sandbox(own, (data,), 1 << 30, 1 << 26, 500, 60, {tuple(lacking)!r}))
 found = {{"data": open(data + "/table.csv").read()}}
 shutil.copy(data + "/table.csv", own)  # sets a mode, and is told that it did
+reading, writing = os.pipe()
+os.set_inheritable(reading, True)
+os.set_blocking(reading, False)
+assert not os.isatty(reading) and os.get_inheritable(reading)
 with tempfile.NamedTemporaryFile("w+") as file:
     file.write("x")
 found["program"] = subprocess.run(["/bin/echo", "on"], capture_output=True, text=True).stdout
@@ -223,6 +228,8 @@ def test_filter_refuses_what_it_names_and_lets_the_rest_through(machine, scoped)
             assert said == 0x00050000
         elif number == 435:
             assert said == 0x00050026
+        elif number == sandbox._IOCTL[column]:
+            assert said == FAILS
         else:
             assert said == ALLOWED
     assert decided(program, architecture, sandbox._NEWEST + 1) == 0x00050026
@@ -231,7 +238,9 @@ def test_filter_refuses_what_it_names_and_lets_the_rest_through(machine, scoped)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_filter_looks_at_the_flags_of_clone_at_whose_limits_are_set_and_who_owns_a_file(machine):
+def test_filter_looks_at_flags_of_clone_and_of_files_at_whose_limits_are_set_and_who_owns_a_file(
+    machine,
+):
     program = sandbox.filter_program(machine, True)
     architecture, column, _ = sandbox._ARCHITECTURES[machine]
     clone, limit = sandbox._CLONE[column], sandbox._PRLIMIT[column]
@@ -239,6 +248,12 @@ def test_filter_looks_at_the_flags_of_clone_at_whose_limits_are_set_and_who_owns
     for command in range(1, 2048):
         owner = command in (8, 15)
         assert decided(program, architecture, control, 8, command) == (FAILS if owner else ALLOWED)
+    asks = sandbox._IOCTL[column]
+    for request in (0x40086602, 0x40046602, 0x40087602, 0x40047602, 0x401C5820, 0x5412, 0x40049409):
+        assert decided(program, architecture, asks, 3, request) == FAILS
+        assert decided(program, architecture, asks, 3, 1 << 32 | request) == FAILS
+    for request in (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451):
+        assert decided(program, architecture, asks, 3, request) == ALLOWED
     ends = sandbox._PRCTL[column]
     assert decided(program, architecture, ends, 1) == 0x00050000
     assert decided(program, architecture, ends, 4) == ALLOWED

@@ -1,9 +1,10 @@
 """What a process may use: its heap, and one thread where results must not depend on the cores."""
 
+import os
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -25,18 +26,6 @@ full = resident()
 del blocks
 print((full - resident()) // 2**10)
 """
-
-FAULTS = """
-import resource
-import murmur.learning
-import torch
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-before = faults()
-torch.ones(2**24)
-print(faults() - before)
-"""
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # which has [the choice]
 
 
 def threads():
@@ -79,7 +68,7 @@ def test_keeping_the_heap_is_harmless_and_repeatable():
     assert keep_heap() is keep_heap()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 def test_a_heap_that_is_kept_grows_and_large_blocks_go_back():
     def freed(how):
         """MiB of 64 that are given back, with as many in between that are not."""
@@ -92,11 +81,18 @@ def test_a_heap_that_is_kept_grows_and_large_blocks_go_back():
     assert freed("keep_heap") < 8
 
 
-@pytest.mark.skipif(
-    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="Linux's huge pages"
-)
-def test_large_tensors_lie_in_few_pages():
+@pytest.mark.parametrize(("before", "after"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
+def test_large_pages_are_asked_for_before_the_first_tensor_but_by_who_has_said_otherwise(
+    before, after
+):
+    code = """
+import os, sys
+import murmur.learning
+assert "torch" not in sys.modules
+print(os.environ["THP_MEM_ALLOC_ENABLE"])
+"""
+    own = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     done = subprocess.run(
-        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=own | before, capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 2**26 / 2**12 / 4  # a quarter of what pages of 4 KiB would be
+    assert done.stdout == f"{after}\n"

