@@ -153,7 +153,7 @@ def _hydra(arguments: list[str]) -> int:
     if len(words) == len(arguments) and not any(word.startswith("hydra") for word in words):
         return run(words)  # nothing that needs Hydra's own main, which composes twice more
     statuses: list[int] = []
-    _start(lambda overrides: statuses.append(run(overrides)), arguments)
+    _start(lambda overrides: statuses.append(run(overrides)), arguments, words)
     return max(statuses, default=0)
 
 
@@ -202,7 +202,8 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     try:
         with progress:
             if any(map(is_hydra, words)):  # a launcher or a sweeper of Hydra's
-                _start(_job, [*arguments, f"hydra.sweep.dir={quoted(sweep.folder.path)}"])
+                where = f"hydra.sweep.dir={quoted(sweep.folder.path)}"
+                _start(_job, [*arguments, where], words)
             else:
                 run_jobs(sweep)
     except KeyboardInterrupt:
@@ -242,12 +243,19 @@ def _job(overrides: list[str]) -> float:
     return run_job(Job.of(overrides, base), SweepFolder(Path(settings.sweep.dir)), base)
 
 
-def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
-    """Give the command to Hydra, which calls ``job`` with the overrides of each job."""
+def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[str]) -> None:
+    """Give the command to Hydra, which calls ``job`` with the overrides of each job.
+
+    Args:
+        job: what to do with them.
+        arguments: the command's words, options among them.
+        words: those of ``arguments`` that are overrides.
+    """
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
 
+    from fl_app.config.composition import for_hydra
     from fl_app.config.conf_files import CONF
     from fl_app.sweep.on_ray import register_launcher
 
@@ -260,7 +268,8 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
     register_launcher()
-    sys.argv = [sys.argv[0], *arguments]
+    given = dict(zip(words, for_hydra(words), strict=True))
+    sys.argv = [sys.argv[0], *(given.get(word, word) for word in arguments)]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
