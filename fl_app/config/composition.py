@@ -275,7 +275,7 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 
 @functools.lru_cache(maxsize=64)
 def _open_mappings(conf: Roots, choices: tuple[str, ...]) -> frozenset[str]:
-    """Dotted names of the mappings that conf/ leaves empty (``settings: {}``): they take any key."""
+    """Dotted names of mappings that conf/ leaves empty (``settings: {}``) and that take any key."""
     base = _base(conf, choices)
     known = _known_keys(conf, choices)
     found = ((key, OmegaConf.select(base, key, throw_on_missing=False)) for key in known)

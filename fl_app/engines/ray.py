@@ -216,7 +216,7 @@ class RayPool:
             self._idle.put(worker)
 
     def _get(self, reply: Any) -> Message:
-        """What a worker has answered; RunError where Ray itself has ended, in somebody's program."""
+        """A worker's reply; RunError where Ray itself has ended, in somebody's program."""
         head = ray_start.Head._shared
         while True:
             try:

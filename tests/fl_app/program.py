@@ -1,4 +1,4 @@
-"""Somebody's program that uses Murmur; ``test_in_a_program.py`` runs it in an interpreter of its own.
+"""Somebody's program that uses Murmur; ``test_in_a_program.py`` runs it in a new interpreter.
 
 ``python -m tests.fl_app.program ENGINE FOLDER`` prints a JSON object: accuracies by how the run was
 called, and what of the interpreter differs after all of them.

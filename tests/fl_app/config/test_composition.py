@@ -175,5 +175,5 @@ def test_hydras_own_main_takes_keys_of_an_open_mapping_too():
 
 
 def test_a_key_beside_an_open_mapping_is_refused():
-    with pytest.raises(ConfigError, match="partition.setting=1: unknown key"):
+    with pytest.raises(ConfigError, match=r"^partition\.setting=1: unknown key"):
         compose(["partition=flower", "partition.setting=1"])
