@@ -171,11 +171,15 @@ def replace_durably(path: Path, *content: bytes | memoryview) -> None:
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)  # a kill may have left one that others can read
-    with open(draft, "wb", opener=private) as file:
-        file.writelines(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        with open(draft, "wb", opener=private) as file:
+            file.writelines(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:  # such as a full disk, which the half that was written fills
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def replace_file(path: Path, *content: bytes | memoryview) -> None:
