@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from murmur.learning.models import cnn_tanh
-from murmur.learning.process import keep_heap
+from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
@@ -100,6 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    take_over()
     keep_heap()
     print("| lot | examples/s here | examples/s Opacus | here / Opacus |\n|---|---|---|---|")
     for lot in options.lots:

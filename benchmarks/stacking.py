@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.machine import describe_machine
 from murmur.learning import models
-from murmur.learning.process import keep_heap
+from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
 
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--stacks", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    take_over()
     keep_heap()
     where = torch.cuda.get_device_name() if options.device == "cuda" else "one thread"
     print(f"{describe_machine('torch')}; {where}; {options.clients} clients\n")

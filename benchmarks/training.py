@@ -28,7 +28,7 @@ from torch.nn import functional
 from benchmarks.machine import describe_machine
 from murmur.learning import models
 from murmur.learning.models import Dropout
-from murmur.learning.process import keep_heap
+from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.backends import Precision
 from murmur.learning.training.trainer import Trainer
 
@@ -110,6 +110,7 @@ def plain(case: Case) -> Callable[[], object]:
 
 def ours(case: Case, fused: bool = False, precision: Precision = "fp32") -> Callable[[], object]:
     """A client's call of the Trainer: load, train, take the parameters."""
+    take_over()
     keep_heap()
     trainer = Trainer(case.build(), case.input_shape, 10, fused=fused, precision=precision)
     rng = np.random.default_rng(0)

@@ -22,7 +22,9 @@ def main() -> int:
     if ours:
         signal.signal(signal.SIGINT, _end)
     from fl_app import cli
+    from murmur.learning.process import take_over
 
+    take_over()
     if ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = cli.main()

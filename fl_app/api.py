@@ -7,6 +7,7 @@ Examples:
     >>> frame.groupby("privacy.epsilon")["accuracy"].mean()           # doctest: +SKIP
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["ConfigError", "Result", "results", "run"]
+
+_TURNS = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Result:
 def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool = True) -> Result:
     """One run in this process, with a progress bar here or in a notebook.
 
+    Any thread may call it. Runs of one process take turns, since PyTorch's generators and settings
+    belong to the process; these, signals, environment and working directory are afterwards as they
+    were.
+
     Args:
         overrides: as typed behind ``murmur``.
         engine: where the overrides name none; others than inline start processes.
@@ -78,14 +85,16 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
     from fl_app.run.prepare import prepare
     from fl_app.run.progress import LiveProgress
+    from murmur.learning.process import usual_settings
 
     words = list(overrides)
     if not any(word.startswith("engine=") for word in words):
         words.insert(0, f"engine={engine}")
-    ready = prepare(words)
-    console = Console(quiet=not progress, markup=False, emoji=False)
-    with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
-        ready.run()
+    with _TURNS, usual_settings():
+        ready = prepare(words)
+        console = Console(quiet=not progress, markup=False, emoji=False)
+        with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
+            ready.run()
     done = read_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None
     return Result(ready.folder.path, done.rows, done.metrics, done.statement)

@@ -12,11 +12,13 @@ after Ctrl-C. What is wrong with the input is one sentence on standard error.
 import argparse
 import atexit
 import contextlib
+import errno
 import importlib
 import io
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -91,8 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
-    fl_app.console.replace_unknown_characters()
+    fl_app.console.keep_going()
     try:
+        _require_working_directory()
         arguments = fl_app.console.take_option(own_classes.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
@@ -101,17 +104,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except ConfigError as error:
         print(f"{name}: {printable(error, NEWLINE)}", file=sys.stderr)
-    except BrokenPipeError:  # whoever reads our output has gone: `murmur -h | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{name}: {error.filename}: {error.strerror}{_mend(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 2
+
+
+def _mend(error: OSError, again: str = "the same command") -> str:
+    """Returns what to do about a full disk, and nothing for other errors.
+
+    Args:
+        error: with its number.
+        again: what goes on when there is room.
+    """
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"; make room on that disk, then {again} goes on"
+    return ""
+
+
+def _require_working_directory() -> None:
+    """ConfigError where the folder that the command was typed in is no more."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "the working directory is no more; change to a folder that exists (cd)"
+        ) from None
 
 
 def _tool(word: str) -> Callable[[list[str]], int]:
@@ -153,7 +175,7 @@ def _hydra(arguments: list[str]) -> int:
     if len(words) == len(arguments) and not any(word.startswith("hydra") for word in words):
         return run(words)  # nothing that needs Hydra's own main, which composes twice more
     statuses: list[int] = []
-    _start(lambda overrides: statuses.append(run(overrides)), arguments)
+    _start(lambda overrides: statuses.append(run(overrides)), arguments, words)
     return max(statuses, default=0)
 
 
@@ -202,7 +224,8 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     try:
         with progress:
             if any(map(is_hydra, words)):  # a launcher or a sweeper of Hydra's
-                _start(_job, [*arguments, f"hydra.sweep.dir={quoted(sweep.folder.path)}"])
+                where = f"hydra.sweep.dir={quoted(sweep.folder.path)}"
+                _start(_job, [*arguments, where], words)
             else:
                 run_jobs(sweep)
     except KeyboardInterrupt:
@@ -242,12 +265,19 @@ def _job(overrides: list[str]) -> float:
     return run_job(Job.of(overrides, base), SweepFolder(Path(settings.sweep.dir)), base)
 
 
-def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
-    """Give the command to Hydra, which calls ``job`` with the overrides of each job."""
+def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[str]) -> None:
+    """Give the command to Hydra, which calls ``job`` with the overrides of each job.
+
+    Args:
+        job: what to do with them.
+        arguments: the command's words, options among them.
+        words: those of ``arguments`` that are overrides.
+    """
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
 
+    from fl_app.config.composition import for_hydra
     from fl_app.config.conf_files import CONF
     from fl_app.sweep.on_ray import register_launcher
 
@@ -260,7 +290,8 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
     register_launcher()
-    sys.argv = [sys.argv[0], *arguments]
+    given = dict(zip(words, for_hydra(words), strict=True))
+    sys.argv = [sys.argv[0], *(given.get(word, word) for word in arguments)]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
@@ -300,6 +331,12 @@ def run(overrides: list[str]) -> int:
         return 130
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        mended = _mend(error, f"`murmur resume {shlex.quote(str(folder.path))}`")
+        if not mended:
+            raise
+        print(f"murmur: {error.filename or folder.path}: {error.strerror}{mended}", file=sys.stderr)
         return 1
     show_end(folder, ready.labels, console)
     if any(row["counted"] for row in folder.rows() if row["round"] > 0):

@@ -3,11 +3,13 @@
 ``murmur --help`` imports this and no library.
 """
 
+import contextlib
 import io
+import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,11 +36,60 @@ def take_option(arguments: list[str]) -> list[str]:
     return [word for word in arguments if word != OPTION]
 
 
-def replace_unknown_characters() -> None:
-    """Let a terminal that is not UTF-8 show a question mark for what it has no sign for."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+class _Lossy(io.FileIO):
+    """A descriptor whose output is dropped once it cannot be written: the work goes on.
+
+    Of a full disk the first loss is told on standard error; who closes a pipe knows it.
+    """
+
+    _lost = False
+
+    def write(self, content: Any) -> int:
+        """Write what there is room for, and take the rest as written."""
+        if self._lost:
+            return len(content)
+        try:
+            return super().write(content) or 0
+        except BrokenPipeError:
+            self._lost = True
+        except OSError as error:
+            self._lost = True
+            with contextlib.suppress(OSError):
+                said = f"murmur: standard output cannot be written ({error.strerror}); it is lost\n"
+                os.write(2, said.encode())
+        return len(content)
+
+
+def keep_going() -> None:
+    """Let a command end as usual whatever becomes of its output.
+
+    It may be closed or fill its disk, be closed from the beginning, or go to a terminal that is not
+    UTF-8, which shows a question mark for what it has no sign for.
+    """
+    for number in (0, 1, 2):  # a file that is opened in their place would get what is printed
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None or (isinstance(stream, io.TextIOWrapper) and _is_file(stream, number)):
+            encoding = "utf-8"
+            if stream is not None:
+                stream.flush()
+                encoding = stream.encoding
+            raw = _Lossy(number, "w", closefd=False)
+            line = raw.isatty() or number == 2
+            buffered = io.BufferedWriter(raw)
+            setattr(sys, name, io.TextIOWrapper(buffered, encoding, "replace", None, line))
+
+
+def _is_file(stream: io.TextIOWrapper, number: int) -> bool:
+    """Tells whether ``stream`` is that of the process, and not put in its place by somebody."""
+    try:
+        return stream.fileno() == number
+    except OSError:
+        return False
 
 
 def console(highlight: bool = True) -> "Console":

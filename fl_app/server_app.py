@@ -4,6 +4,7 @@ Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperL
 own call ``main`` through it as well.
 """
 
+import contextlib
 import logging
 import shlex
 import traceback
@@ -74,7 +75,8 @@ def main(grid: Grid, context: Context) -> None:
                 trace = traceback.format_exc().rstrip()
             elif config.run_dir is None:
                 log(logging.ERROR, "murmur: %s", error)
-            folder.save_error(f"{type(error).__name__}: {error}", trace)
+            with contextlib.suppress(OSError):  # a full disk is told by the error itself
+                folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise
 
 

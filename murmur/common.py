@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Integral, Real
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+
+_TORCH_GENERATORS = RLock()
 
 BLOCK = 1 << 16
 """Entries of a long vector that are worked on at a time."""
@@ -168,11 +171,15 @@ def replace_durably(path: Path, *content: bytes | memoryview) -> None:
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)  # a kill may have left one that others can read
-    with open(draft, "wb", opener=private) as file:
-        file.writelines(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        with open(draft, "wb", opener=private) as file:
+            file.writelines(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:  # such as a full disk, which the half that was written fills
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def replace_file(path: Path, *content: bytes | memoryview) -> None:
@@ -223,12 +230,13 @@ def experiment_rng(
 def seeded_torch(seed: int) -> Iterator[None]:
     """PyTorch's global generators as fresh from ``seed`` inside, and as they were afterwards.
 
-    For layers that know no other generator, such as ``nn.Dropout``.
+    For layers that know no other generator, such as ``nn.Dropout``. The generators belong to the
+    process: a second thread waits to enter.
     """
     import torch
 
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices=devices):
+    with _TORCH_GENERATORS, torch.random.fork_rng(devices=devices):
         # Not torch.manual_seed, which prints and keeps the call stack for every absent accelerator:
         # a third of a small client's time.
         torch.default_generator.manual_seed(seed)

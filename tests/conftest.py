@@ -40,6 +40,8 @@ THOROUGH = (
     "fl_app/device/test_charge_of_settings.py",
     "fl_app/device/test_charge_of_sums.py",
     "fl_app/test_small_install.py",
+    "fl_app/test_in_a_program.py",
+    "fl_app/test_machine.py",
     "murmur/flower/test_rounds.py",
     "fl_app/device/test_devices.py",
     "strategies/test_kd_dpfl.py",

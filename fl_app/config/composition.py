@@ -23,7 +23,7 @@ import functools
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,12 +114,15 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     for override in values:
         _check_key(override, conf, choices)
     if any(_changes_keys(override) for override in values):
-        return finished(_raw_compose(list(overrides)))
+        return finished(_raw_compose(for_hydra(overrides)))
+    opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
     config = copy.deepcopy(_base(conf, choices))
     for override in values:
+        key = override.key_or_group
+        adds = _is_within(key, opened)
         try:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+            OmegaConf.update(config, key, override.value(), merge=True, force_add=adds)
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override.input_line}: {one_line(error)}") from error
     return finished(config)
@@ -265,9 +268,43 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
     if override.is_add() or override.is_force_add() or key.startswith("hydra"):
         return
     known = _known_keys(conf, choices)
-    if key not in known:
+    if key not in known and not _is_within(key, _open_mappings(conf, choices)):
         value = override.get_value_string()
         raise ConfigError(f"{key}={value}: unknown key; {nearest(key, [*known, *groups()])}")
+
+
+@functools.lru_cache(maxsize=64)
+def _open_mappings(conf: Roots, choices: tuple[str, ...]) -> frozenset[str]:
+    """Dotted names of mappings that conf/ leaves empty (``settings: {}``) and that take any key."""
+    base = _base(conf, choices)
+    known = _known_keys(conf, choices)
+    found = ((key, OmegaConf.select(base, key, throw_on_missing=False)) for key in known)
+    return frozenset(key for key, node in found if isinstance(node, DictConfig) and not node)
+
+
+def _is_within(key: str, mappings: Collection[str]) -> bool:
+    """Tells whether a dotted ``key`` names one of ``mappings``, or something in it."""
+    parts = key.split(".")
+    return any(".".join(parts[:end]) in mappings for end in range(1, len(parts) + 1))
+
+
+def for_hydra(overrides: Sequence[str]) -> list[str]:
+    """Returns the words for Hydra itself, which adds a key to an open mapping only behind ``++``.
+
+    Raises:
+        ConfigError: a word cannot be read, or chooses what is not there.
+    """
+    words = parsed(tuple(overrides))
+    chosen = [word for word in words if _is_group(word) and not word.is_sweep_override()]
+    choices = tuple(word.input_line or "" for word in chosen)
+    opened = _open_mappings(roots(), choices)
+    given = []
+    for word in words:
+        text = word.input_line or ""
+        if _is_within(word.key_or_group, opened) and not _changes_keys(word):
+            text = f"++{text}"
+        given.append(text)
+    return given
 
 
 def known_keys() -> list[str]:

@@ -5,7 +5,10 @@ Nothing here composes a configuration or imports anything heavy.
 
 import functools
 import itertools
+import os
+import re
 import shlex
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +54,10 @@ PATHS = (
 NAMES = ("dataset.path", "dataset.tokenizer", "features.encoder", "model.start")
 
 
+_AT_HOME = re.compile(r"(?P<key>[\w.@+/]+)=(?P<place>~\w*(/[^,]*)?)")
+_NESTED = set("([{")
+
+
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """Hydra's reading of ``overrides``.
 
@@ -62,6 +69,15 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 @functools.lru_cache(maxsize=4096)
 def _parse(override: str) -> Override:
+    if sys.flags.optimize and _NESTED & set(override):
+        raise ConfigError(
+            f"{override}: cannot be read where PYTHONOPTIMIZE is set, since Hydra's reader rests on "
+            "Python's assertions; unset it"
+        )
+    home = _AT_HOME.fullmatch(override)
+    if home is not None:  # as a shell would have it, which expands it in front of a word only
+        place = os.path.expanduser(home["place"]).replace("'", "\\'")
+        override = f"{home['key']}='{place}'"
     try:
         return OverridesParser.create().parse_overrides([override])[0]
     except HydraException as error:

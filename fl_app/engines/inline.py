@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from fl_app.config.overrides import to_run_config
 from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
-from murmur.round.task import error_log
+from murmur.round.task import RunError, error_log
 from murmur.settings import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
@@ -226,9 +226,14 @@ class InlineGrid(Grid):
         return iter(self._each(self._deliver, _named(messages)))
 
     def _deliver(self, message: Message) -> Message:
-        """The node's reply; for an exception, the error message that Flower would send."""
+        """The node's reply; for an exception, the error message that Flower would send.
+
+        A RunError is no node's: it ends the run.
+        """
         try:
             return self._answer(message, self._contexts[message.metadata.dst_node_id])
+        except RunError:
+            raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION

@@ -20,6 +20,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.engines import ray_start
 from fl_app.engines.inline import identify, serve
 from fl_app.run.results import RunFolder
+from murmur.learning.process import take_over
+from murmur.round.task import RunError
 from murmur.settings import Count, NotNegative, settings
 
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
@@ -27,6 +29,7 @@ from murmur.settings import Count, NotNegative, settings
 RETRIES = 5
 LARGE_ARRAY = 2**20  # bytes from which on an array that several nodes are sent is sent once
 _PLACING = Lock()
+_LOOK_SECONDS = 1.0  # how often who waits for an answer looks whether Ray is there
 
 
 @settings
@@ -56,8 +59,9 @@ class RayEngine:
         Raises:
             ConfigError: RAY_ADDRESS names nothing that answers, or somebody else has imported Ray.
         """
+        ray_start.require_alive()
         ray_start.require_cluster(os.environ.get("RAY_ADDRESS"))
-        if "ray" in sys.modules and not {"RAY_ADDRESS", "RAY_AUTH_MODE"} & os.environ.keys():
+        if "ray" in sys.modules and not ray_start.has_password():
             raise ConfigError(
                 "engine=ray: Ray was imported in this process before Murmur could set a password "
                 "for its workers; use engine=inline, or a process of its own"
@@ -100,6 +104,7 @@ class Worker:
 
     def __init__(self, folders: str) -> None:
         os.environ[own_classes.VARIABLE] = folders
+        take_over()
         from ray.util import register_serializer
 
         from fl_app.client_app import app
@@ -201,7 +206,7 @@ class RayPool:
         worker = self._idle.get()
         errors = self._ray.exceptions
         try:
-            return self._ray.get(worker.answer.remote(message, context))
+            return self._get(worker.answer.remote(message, context))
         except errors.RayTaskError:
             raise
         except errors.RayError as error:
@@ -209,6 +214,20 @@ class RayPool:
             return Message(lost, reply_to=message)
         finally:
             self._idle.put(worker)
+
+    def _get(self, reply: Any) -> Message:
+        """A worker's reply; RunError where Ray itself has ended, in somebody's program."""
+        head = ray_start.Head._shared
+        while True:
+            try:
+                return self._ray.get(reply, timeout=_LOOK_SECONDS)
+            except self._ray.exceptions.GetTimeoutError:
+                if head is not None and head.has_ended:
+                    raise RunError(ray_start.ENDED) from None
+            except self._ray.exceptions.RayError:
+                if head is not None and head.ends():
+                    raise RunError(ray_start.ENDED) from None
+                raise
 
     def stop(self) -> None:
         """End the actors; leave Ray and end its head, if that was begun here."""

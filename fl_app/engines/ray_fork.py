@@ -19,6 +19,7 @@ import sys
 
 SOCKET = "MURMUR_RAY_TEMPLATE"  # the environment variable with the socket's path
 _MOST = 2**20  # bytes of a request
+_LOOK_SECONDS = 0.5  # how often the template looks whether `murmur` is there
 
 
 def start_template(path: str) -> int | None:
@@ -37,23 +38,25 @@ def start_template(path: str) -> int | None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
+    parent = os.getpid()
     child = os.fork()
     if child:
         listener.close()
         return child
     try:
-        _become_template(listener)
+        _become_template(listener, parent)
     finally:
         os._exit(0)
 
 
-def _become_template(listener: socket.socket) -> None:
-    """Let go of all that is `murmur`'s, then fork a worker for each request; never returns."""
-    from fl_app.engines.ray_head import die_with_parent
+def _become_template(listener: socket.socket, parent: int) -> None:
+    """Let go of all that is `murmur`'s, then fork a worker for each request.
 
+    Returns when the process ``parent`` has ended. The kernel's own signal would come when the
+    thread ends that forked.
+    """
     # What murmur had opened keeps its numbers; collected here, it would close others' files.
     gc.freeze()
-    die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for murmur, which ends us
@@ -66,8 +69,13 @@ def _become_template(listener: socket.socket) -> None:
     # Files of the run, and their locks, are not ours.
     os.closerange(3, listener.fileno())
     os.closerange(listener.fileno() + 1, 4096)
-    while True:
-        request, _ = listener.accept()
+    listener.settimeout(_LOOK_SECONDS)
+    while os.getppid() == parent:
+        try:
+            request, _ = listener.accept()
+        except TimeoutError:
+            continue
+        request.settimeout(None)
         content = b""
         while part := request.recv(_MOST):
             content += part

@@ -48,7 +48,6 @@ def main(workers: int, parent: int, folder: str) -> None:
         parent: the process id of the `murmur` that wants it.
         folder: where its sockets and logs lie; removed at the end.
     """
-    die_with_parent(signal.SIGTERM)
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

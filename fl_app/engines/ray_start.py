@@ -17,15 +17,19 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fl_app.config.errors import ConfigError
 from fl_app.engines.ray_fork import SOCKET, start_template
 from fl_app.engines.ray_head import adopt_orphans, end_children, socket_folder
+from murmur.learning.process import is_ours
 
 ANSWER_SECONDS = 6.0  # for a cluster that was named
+_END_SECONDS = 2.0
 START_TIMEOUT = 60.0  # seconds for the head's address; on a crowded machine Ray is slow
+ENDED = "Ray has ended; `murmur resume RUN` goes on from here"
 HOME = Path(__file__).resolve().parents[2]  # our own packages
 
 # The environment of Ray's processes, unless the user has set it otherwise.
@@ -43,8 +47,8 @@ ENVIRONMENT = {
 class Head:
     """Ray's head for ``workers`` workers, and the template that they are forked from.
 
-    One in a process at most. Everything ends with this process (``ray_head``), and this
-    process ends where Ray does before it: who waits for an answer would wait for ever.
+    One in a process at most. Everything ends with this process (``ray_head``). The `murmur` command
+    ends where Ray does before it; inside somebody's program its run fails.
 
     Constructing one starts the head and returns at once; ``address`` waits for it.
 
@@ -54,6 +58,7 @@ class Head:
     Attributes:
         folder: for sockets and logs, with a short name; removed by ``stop``.
         process: the head's.
+        has_ended: whether Ray has ended before ``stop``; whoever waits for it waits for ever.
 
     Raises:
         ConfigError: no folder has a name short enough for sockets (``socket_folder``).
@@ -79,16 +84,16 @@ class Head:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        _set_environment(own=True)
         adopt_orphans()
         self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-", dir=socket_folder()))
+        self.has_ended = False
         self._stopping = False
         self._template: int | None = None
         words = [str(workers), str(os.getpid()), str(self.folder)]
         with open(self.folder / "head.log", "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "fl_app.engines.ray_head", *words],
-                env={**os.environ, SOCKET: str(self.folder / "template")},
+                env={**os.environ, **_lacking(own=True), SOCKET: str(self.folder / "template")},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -101,7 +106,7 @@ class Head:
 
         To be called once. It forks the template first, so what this process has imported by then is
         what workers need not import, and waits ``START_TIMEOUT`` seconds at most for the head. From
-        then on a thread ends this process if the head ends before ``stop``.
+        then on a thread notes it if the head ends before ``stop``.
         """
         self._template = start_template(str(self.folder / "template"))
         assert self.process.stdout is not None
@@ -114,13 +119,24 @@ class Head:
         threading.Thread(target=self._watch, daemon=True).start()
         return address
 
+    def ends(self) -> bool:
+        """Tells whether Ray is ending; a worker's connection is lost some seconds before."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_SECONDS)
+        return self.process.poll() is not None
+
     def _watch(self) -> None:
         self.process.wait()
-        if not self._stopping:
-            print("murmur: Ray has ended; `murmur resume RUN` goes on from here", file=sys.stderr)
-            self._end_template()
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._stopping:
+            return
+        self._end_template()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if is_ours():  # Ray's own end would wait for ever
+            print(f"murmur: {ENDED}", file=sys.stderr)
             os._exit(1)
+        self.has_ended = True
+        if "ray" in sys.modules:
+            atexit.unregister(sys.modules["ray"].shutdown)  # which would wait for what is gone
 
     def stop(self) -> None:
         """End the head, Ray's processes and the workers; their folder goes.
@@ -141,6 +157,14 @@ class Head:
         if self._template is not None:
             template = self._template
             end_children(lambda child: template in (child.pid, child.ppid()))
+
+
+def require_alive() -> None:
+    """Raises ConfigError where this process's Ray has ended, which it can begin only once."""
+    if Head._shared is not None and Head._shared.has_ended:
+        raise ConfigError(
+            "engine=ray: Ray has ended in this process; use engine=inline, or a process of its own"
+        )
 
 
 def require_cluster(address: str | None, key: str = "RAY_ADDRESS") -> None:
@@ -174,14 +198,39 @@ def _no_cluster(key: str, address: str | None, why: object) -> ConfigError:
     )
 
 
-def _set_environment(own: bool) -> None:
-    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if own:  # nobody else on this machine or network may run code in our workers
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.setdefault("RAY_TMPDIR", socket_folder())
+_password: dict[str, str] = {}  # of the cluster of this process
+
+
+def has_password() -> bool:
+    """Tells whether this process keeps others out of its cluster, or names somebody else's."""
+    return bool(_password) or bool({"RAY_ADDRESS", "RAY_AUTH_MODE"} & os.environ.keys())
+
+
+def _lacking(own: bool) -> dict[str, str]:
+    """Returns what Ray's environment is to have and the user has not set.
+
+    Args:
+        own: whether the cluster is this process's own: nobody else on this machine or network may
+            run code in its workers.
+    """
+    wanted = dict(ENVIRONMENT)
+    if own:
+        if not _password:
+            _password.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        wanted.update(_password, RAY_TMPDIR=socket_folder())
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+@contextlib.contextmanager
+def _environment(own: bool) -> Iterator[None]:
+    """Ray's environment while Ray is imported and connects, when it is read."""
+    before = dict(os.environ)
+    os.environ.update(_lacking(own))
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
 
 
 def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> Any:
@@ -201,7 +250,6 @@ def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> An
     if connected is not None and connected.is_initialized():
         return connected
     require_cluster(address, key)
-    _set_environment(own=address is None)
     place = address
     if address is None and (head := Head.shared(workers)) is not None:
         place = head.address()
@@ -211,10 +259,10 @@ def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> An
     if place is None:
         place = "local"
         new = {"num_cpus": workers, "include_dashboard": False}
-    import ray
-
     before = signal.getsignal(signal.SIGTERM)
-    with warnings.catch_warnings(), contextlib.chdir(HOME):
+    with _environment(own=address is None), warnings.catch_warnings(), contextlib.chdir(HOME):
+        import ray
+
         # Ray puts the folder that this happens in on its workers' import path: not a user's,
         # whose files may have the names of ours.
         warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use

@@ -28,7 +28,7 @@ from fl_app.run.population import Population, population
 from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
-from murmur.learning.process import LARGE, has_compiler, keep_heap, return_large_blocks
+from murmur.learning.process import has_compiler, tune_heap
 from murmur.learning.training.precision import PrecisionError
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
@@ -96,10 +96,7 @@ def build_trainer(
     except ValueError as error:
         group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
         raise ConfigError(f"{group}{error}") from error
-    if trainer.num_parameters < LARGE:
-        keep_heap()
-    else:
-        return_large_blocks()
+    tune_heap(trainer.num_parameters)
     return trainer
 
 

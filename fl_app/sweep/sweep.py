@@ -15,6 +15,7 @@ does one of them in whatever process that is, and notes a failure where the othe
 import fcntl
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +26,10 @@ from omegaconf import DictConfig
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
-from fl_app.run.results import RunFolder
+from fl_app.run.results import RunFolder, RunInUse
 from murmur.common import counted, private_folder, replace_file
 
+_LOOK_SECONDS = 1.0  # how often who waits for another process looks whether it is done
 _INLINE = "fl_app.engines.inline.InlineEngine"
 
 
@@ -255,7 +257,8 @@ class Sweep:
 def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
     """Do one job unless it is done.
 
-    A job that was interrupted goes on from its checkpoint. A failure is noted in the job's folder
+    A job that was interrupted goes on from its checkpoint. Where another process does it, this waits
+    for its end. A failure is noted in the job's folder
     and does not stop the sweep.
 
     Args:
@@ -270,11 +273,15 @@ def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
     from fl_app.run.prepare import prepare
 
     folder.add([job])
-    if folder.metrics(job) is None:
+    while folder.metrics(job) is None:
         try:
             prepare(job.overrides, folder.path / job.key, base).run()
+        except RunInUse:  # by another command that does the same sweep
+            time.sleep(_LOOK_SECONDS)
+            continue
         except Exception as error:
             folder.note_error(job, error)
+        break
     accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")
     return math.nan if accuracy is None else accuracy
 

@@ -25,13 +25,7 @@ True
 """
 
 import importlib
-import os
 from typing import Any
-
-# PyTorch reads it with its first tensor: tensors of 2 MiB and more then lie in pages of that size,
-# where Linux has them. A model of 10⁷ parameters is otherwise found anew in pages of 4 KiB, for
-# each gradient and each copy of it.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _MODULES = {
     "murmur.learning.clustering": ("autoencoder",),

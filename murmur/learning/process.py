@@ -4,6 +4,7 @@ Light to import: PyTorch is loaded only by ``has_bfloat16``, which asks it.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,56 @@ _THREADED = ("numpy", "scipy.linalg", "sklearn", "torch")
 _LIMIT = RLock()
 # By PyTorch's names: AVX-512 and AMX on x86, the same of Arm.
 _BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+
+
+_state = {"ours": False}
+
+
+def take_over() -> None:
+    """State that this process is Murmur's own: what it cannot take back may be set from now on.
+
+    The `murmur` command and its workers do so, before PyTorch has its first tensor. Inside
+    somebody's program nobody does.
+    """
+    _state["ours"] = True
+    # Tensors of 2 MiB and more then lie in pages of that size, where Linux has them. A model of 10⁷
+    # parameters is otherwise found anew in pages of 4 KiB, for each gradient and each copy of it.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def is_ours() -> bool:
+    """Tells whether this process is Murmur's own, and not somebody's program."""
+    return _state["ours"]
+
+
+def tune_heap(parameters: int) -> None:
+    """Set the allocator for a model of so many ``parameters``, if the process is Murmur's own."""
+    if not is_ours():
+        return
+    if parameters < LARGE:
+        keep_heap()
+    else:
+        return_large_blocks()
+
+
+@contextmanager
+def usual_settings() -> Iterator[None]:
+    """PyTorch's and NumPy's settings of the process as they are by default, and then as before.
+
+    A program may have others, and a run leaves one thread behind in the thread that it ran in.
+    """
+    import numpy as np
+    import torch
+
+    threads = torch.get_num_threads()
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.enable_grad(), np.errstate(all="warn", under="ignore"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
 
 
 def keep_heap() -> bool:

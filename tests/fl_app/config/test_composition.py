@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from fl_app.cli import main as murmur
 from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.composition import compose, for_hydra
 from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, to_overrides, to_run_config
@@ -151,3 +151,29 @@ def test_help_needs_no_library():
     )
     modules = done.stdout.splitlines()[-1].split()
     assert not {"hydra", "torch", "flwr", "pydantic", "rich"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "partition.settings={num_classes_per_partition: 2}",
+        "partition.settings.num_classes_per_partition=2",
+        "++partition.settings.num_classes_per_partition=2",
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["+about=x"], ["hydra.verbose=false"]])
+def test_a_mapping_that_conf_leaves_empty_takes_any_key(word, more):
+    config = compose(["partition=flower", word, *more])
+    assert config.partition.settings == {"num_classes_per_partition": 2}
+    assert not compose(["partition=flower"]).partition.settings  # what is cached stays as it was
+
+
+def test_hydras_own_main_takes_keys_of_an_open_mapping_too():
+    words = ["partition=flower", "partition.settings={a: 1},{a: 2}", "+about=x", "seed=3"]
+    given = for_hydra(words)
+    assert given == ["partition=flower", "++partition.settings={a: 1},{a: 2}", "+about=x", "seed=3"]
+
+
+def test_a_key_beside_an_open_mapping_is_refused():
+    with pytest.raises(ConfigError, match=r"^partition\.setting=1: unknown key"):
+        compose(["partition=flower", "partition.setting=1"])
