@@ -63,12 +63,14 @@ class Effort:
 
     Attributes:
         runs: how often each neighbour is seen; None: by how long one release takes.
+        scouts: how many of each find out how to tell them apart; None: as for ``runs``.
         share: of that, and of the looks before it, so that all is done in time.
         planned: seconds that each attack would take with a share of 1; None: attack, do not plan.
         advance: called with the part of an attack that is done, at every look.
     """
 
     runs: int | None = None
+    scouts: int | None = None
     share: float = 1.0
     planned: list[float] | None = None
     advance: Callable[[float], None] = lambda part: None
@@ -85,6 +87,8 @@ class Effort:
         if messages.trains_alone:
             often = RUNS
             scouts = SCOUTS
+        if self.scouts is not None:
+            scouts = self.scouts
         if self.runs is not None:
             return self.runs, scouts
         seen = max(LEAST, often // count)

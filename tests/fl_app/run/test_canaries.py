@@ -81,7 +81,7 @@ def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypat
 
 def test_a_canary_that_contributes_nothing_still_sends_a_message():
     """Else whoever reads messages tells it from one that does by there being one."""
-    words = ["protection=distributed", "strategy=fedavg", "privacy.threat=local"]
+    words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.threat=local"]
     strategy = Experiment(compose([*AUDIT, *words])).strategy
     canaries = strategy.canaries
     strategy.adjacency = Adjacency.REPLACE_SPECIAL

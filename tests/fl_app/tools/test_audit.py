@@ -149,7 +149,7 @@ def test_a_client_that_is_nulled_still_sends_a_model(audited, strategy):
 
 
 def test_few_runs_and_many_agree_within_their_confidence(audited):
-    words = ["strategy=fedavg", "protection=distributed", "privacy.threat=local", *CENTRAL[1:]]
+    words = ["strategy=fedavg", "protection=distributed", "privacy=local", *CENTRAL[1:]]
     [(bound, few)] = audited(words, 200)
     [(same, many)] = audited(words, 2_000)
     assert bound == same
