@@ -105,6 +105,15 @@ def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> C
     return Canary(result, -result, signs)
 
 
+def null_records(data: LocalData) -> LocalData:
+    """As many records as in ``data``, of NaN: DP-SGD counts each as none, other training diverges.
+
+    A client of them contributes nothing, and still answers: what training starts from, protected.
+    """
+    images = np.full((len(data), *data.images.shape[1:]), np.nan, np.float32)
+    return LocalData(images, data.labels[data.indices], np.arange(len(data)))
+
+
 class Client(ABC):
     """The client half of an algorithm; one instance per process serves all clients it hosts.
 

@@ -4,10 +4,14 @@ They do it as well as somebody who knows both can; `murmur audit` drives them. C
 run and measure its ε while it goes on (``audit=canaries``) are in ``fl_app.run.canaries``.
 
 **Neighbours** are two inputs of a client by a claim's own unit and adjacency, as far apart as we
-can make them. Where a client is protected, so is whatever its training may lead to, and neighbours
-may be two results of training (the canary clients of Andrew et al., "One-shot empirical privacy
-estimation for federated learning", ICLR 2024); where a record is, they are two data sets that
-differ in one.
+can make them (``neighbours``, the one place that decides). Where a client is protected, so is
+whatever its training may lead to, and neighbours may be two results of training (the canary clients
+of Andrew et al., "One-shot empirical privacy estimation for federated learning", ICLR 2024); where
+a record is, they are two data sets that differ in one.
+
+A unit that contributes nothing is a *null* one: a record that counts as none, a client of such
+records. Whoever reads messages or sums sees a message of it all the same: the model that training
+starts from, with noise. Only in what a trusted server publishes may it be absent (None).
 
 A **view** turns one client's data, or its absence, and a noise stream into one vector of numbers,
 by the code that releases it: the client's messages, secure sums (``SecureSum``), or the model after
@@ -29,13 +33,22 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from clients.base import Canary, Client, LocalData, Task
+from clients.base import Client, LocalData, Task, has_canaries, null_records
+from clients.protected_evaluation import EvaluationClient
 from fl_app.engines.inline import InlineGrid, identify
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.accounting import Threat
-from murmur.privacy.audit import Success, empirical_epsilon, gaussian_fit, normal_fit, success
-from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian
+from murmur.privacy.audit import (
+    Interval,
+    Success,
+    empirical_profile,
+    gaussian_fit,
+    normal_fit,
+    success,
+)
+from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian, releases
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.statement import Exposure
 from murmur.round import client_evaluation
 from murmur.round.phase import Outcome, Phase
 from murmur.round.summation import SecureSummation
@@ -69,67 +82,6 @@ class Pair:
     direction: NDArray | None = None
 
 
-def results_apart(canary: Canary, adjacency: Adjacency) -> Pair:
-    """Results of training as far apart as they can be.
-
-    Where a client is exchanged the two are opposite; where it is present or absent, one of them is
-    nothing.
-    """
-    if adjacency is Adjacency.REPLACE_ONE:
-        name = "two opposite results of training"
-        return Pair(name, canary.result, canary.opposite, canary.direction)
-    return Pair("a result of training, or no client", canary.result, None, canary.direction)
-
-
-def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjacency) -> list[Pair]:
-    """Neighbours of a client; which of them is told apart best is tried out.
-
-    Args:
-        data: what the client holds.
-        classes: how many classes there are.
-        unit: what the claim protects: all of a client's data, or one record.
-        adjacency: whether it is exchanged, or present or absent.
-    """
-    own = LocalData(
-        np.array(data.images[data.indices]), data.labels[data.indices], np.arange(len(data))
-    )
-    if unit is Unit.CLIENT:
-        one = replace(own, labels=np.zeros_like(own.labels))
-        two = replace(own, labels=np.ones_like(own.labels))
-        moved = replace(own, labels=(own.labels + 1) % classes)
-        if adjacency is Adjacency.REPLACE_ONE:
-            return [
-                Pair("every label moved on by one", own, moved),
-                Pair("all labels 0, or all labels 1", one, two),
-            ]
-        return [Pair("its data, or no client", own, None)]
-    if adjacency is not Adjacency.REPLACE_ONE:
-        empty = _images(own, np.nan)
-        return [Pair("a white image, or one more null record", _first(empty, 0), empty)]
-    black = replace(_images(own, 0.0), labels=np.arange(len(own)) % 2)
-    return [
-        Pair("a white image, labelled 0 or 1", _first(own, 0), _first(own, 1)),
-        Pair("a white image among black ones, labelled 0 or 1", _first(black, 0), _first(black, 1)),
-    ]
-
-
-def _images(data: LocalData, pixel: float) -> LocalData:
-    """``data`` with plain images; of NaN they are null records, whose gradient DP-SGD leaves out.
-
-    The number of records is public, and a null record keeps it.
-    """
-    return replace(data, images=np.full_like(data.images, pixel))
-
-
-def _first(data: LocalData, label: int) -> LocalData:
-    """``data`` with a white image as its first record."""
-    images = data.images.copy()
-    labels = data.labels.copy()
-    images[0] = 1.0
-    labels[0] = label
-    return replace(data, images=images, labels=labels)
-
-
 View = Callable[[Source, NoiseGenerator], NDArray[np.float64]]
 
 
@@ -151,10 +103,8 @@ class Messages:
         self.trains_alone = not client.noise_in_training
         self._trained: dict[int, tuple[LocalData, NDArray]] = {}
 
-    def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
-        """One release; zeros of a client that is absent."""
-        if source is None:
-            return np.zeros(self.codec.shape, np.int64)
+    def __call__(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
+        """One release."""
         return self.integers(self.release(source, noise))
 
     def release(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
@@ -182,6 +132,108 @@ class Messages:
         return self._trained[id(source)][1]
 
 
+def neighbours(
+    messages: Messages, own: LocalData, exposure: Exposure, unit: Unit, adjacency: Adjacency
+) -> list[Pair]:
+    """Neighbours of the client that is attacked; which are told apart best is tried out.
+
+    They are made of its data. Where its release protects a client, that of a record included, two
+    results of training as far apart as they can be are among them; of an evaluation, two results.
+
+    Args:
+        messages: the client, and what it is asked.
+        own: what it holds.
+        exposure: who tells them apart, which decides what is seen of a client that contributes
+            nothing; and what one release costs, which says what that hides.
+        unit: what the claim protects: all of a client's data, or one record.
+        adjacency: whether it is exchanged, for anything or for nothing, or present or absent.
+    """
+    client = messages.client
+    own = LocalData(np.array(own.images[own.indices]), own.labels[own.indices], np.arange(len(own)))
+    nulls = null_records(own)
+    nobody: Source = nulls
+    if (
+        exposure.threat is Threat.CENTRAL
+    ):  # a trusted server publishes the same as without the client
+        nobody = None
+    if unit is Unit.CLIENT:
+        pairs = _clients_apart(own, nobody, client.trainer.num_classes, adjacency)
+    else:
+        pairs = _records_apart(own, nulls, adjacency)
+    if isinstance(client, EvaluationClient):
+        one, other = client.apart()
+        pairs.append(Pair("two results as far apart as they can be", one, other))
+    elif messages.trains_alone and has_canaries(client) and _hides_clients(exposure.per_round):
+        pairs.append(_results_apart(messages, nobody, adjacency, exposure.threat))
+    return pairs
+
+
+def _hides_clients(event: Event) -> bool:
+    """Whether it hides whatever a client's training leads to, rather than one record in it."""
+    return all(release.unit is Unit.CLIENT for release in releases(event))
+
+
+def _clients_apart(
+    own: LocalData, nobody: Source, classes: int, adjacency: Adjacency
+) -> list[Pair]:
+    """Two clients by their data; ``nobody``: the one that contributes nothing."""
+    zeros = replace(own, labels=np.zeros_like(own.labels))
+    if adjacency is Adjacency.REPLACE_ONE:
+        ones = replace(own, labels=np.ones_like(own.labels))
+        moved = replace(own, labels=(own.labels + 1) % classes)
+        return [
+            Pair("every label moved on by one", own, moved),
+            Pair("all labels 0, or all labels 1", zeros, ones),
+        ]
+    alike = replace(zeros, images=np.ones_like(own.images))  # whose gradients are all the same
+    return [
+        Pair("its data, or a client that contributes nothing", own, nobody),
+        Pair("white images, labelled 0, or a client that contributes nothing", alike, nobody),
+    ]
+
+
+def _records_apart(own: LocalData, nulls: LocalData, adjacency: Adjacency) -> list[Pair]:
+    """Two data sets that differ in the first record; ``nulls``: as many that count as none."""
+    if adjacency is Adjacency.REPLACE_SPECIAL:
+        return [Pair("a white image, or one more null record", _first(nulls, 0), nulls)]
+    if adjacency is Adjacency.ADD_REMOVE:
+        fewer = replace(nulls, indices=nulls.indices[1:])
+        return [Pair("a white image, or one record less", _first(nulls, 0), fewer)]
+    labels = np.arange(len(own)) % 2
+    black = replace(own, images=np.zeros_like(own.images), labels=labels)
+    return [
+        Pair("a white image, labelled 0 or 1", _first(own, 0), _first(own, 1)),
+        Pair("a white image among black ones, labelled 0 or 1", _first(black, 0), _first(black, 1)),
+    ]
+
+
+def _results_apart(
+    messages: Messages, nobody: Source, adjacency: Adjacency, threat: Threat
+) -> Pair:
+    """Results of training as far apart as they can be.
+
+    Where a client is exchanged the two are opposite; else one of them is that of ``nobody``.
+    """
+    canary = messages.client.canary(messages.task, 0, 1)
+    direction: NDArray | None = canary.direction
+    if threat is Threat.CENTRAL:  # in a model it is another one
+        direction = None
+    if adjacency is Adjacency.REPLACE_ONE:
+        name = "two opposite results of training"
+        return Pair(name, canary.result, canary.opposite, direction)
+    name = "a result of training, or a client that contributes nothing"
+    return Pair(name, canary.result, nobody, direction)
+
+
+def _first(data: LocalData, label: int) -> LocalData:
+    """``data`` with a white image as its first record."""
+    images = data.images.copy()
+    labels = data.labels.copy()
+    images[0] = 1.0
+    labels[0] = label
+    return replace(data, images=images, labels=labels)
+
+
 def view_of(
     threat: Threat,
     strategy: CohortStrategy,
@@ -206,10 +258,11 @@ def view_of(
     return None
 
 
-def added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> View:
+def added(seen: Callable[[LocalData | NDArray, NoiseGenerator], NDArray], rounds: int) -> View:
     """What is seen in ``rounds`` rounds, added up: (d,) as floating-point numbers."""
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
+        assert source is not None  # whoever reads messages sees that a client is absent
         total = seen(source, noise)
         for _ in range(rounds - 1):
             total = total + seen(source, noise)
@@ -241,10 +294,11 @@ def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
             for number in numbers:
                 # Where cohorts are secret samples, nobody knows whether the client was asked.
                 drawn = rate is not None and int(noise.uint32(1)[0]) < rate * 2**32
-                present = None
-                if drawn or number in scheduled:
-                    present = source
-                total = messages(present, noise)
+                total = np.zeros(messages.codec.shape, np.int64)
+                if source is not None and (drawn or number in scheduled):
+                    total = messages(source, noise)
+                if not strategy.summed:  # the others' rows are zeros
+                    total = total[np.newaxis]
                 model = strategy.update(number, model, total, setup.cohort_size)
             return model.astype(np.float64)
         finally:
@@ -261,24 +315,27 @@ class Finding:
         neighbours: the pair, in words.
         runs: how often each of the two was seen.
         counted: a lower bound on ε that rests on nothing but the runs.
-        fitted: the ε of normal outputs of one variance where ``is_normal``, else of a Gaussian
+        profile: lower bounds by δ, the claim's own and others; all of them together rest on nothing
+            but the runs.
+        estimate: the ε of normal outputs of one variance where ``is_normal``, else of a Gaussian
             trade-off; None where the noise is far from Gaussian.
-        is_normal: outputs are known to be normal.
+        is_normal: outputs are known to be normal, if the code adds the noise that it says.
         success: of somebody who guesses which neighbour it was, by the same scores.
     """
 
     neighbours: str
     runs: int
     counted: float
-    fitted: float | None
+    profile: dict[float, float]
+    estimate: Interval | None
     is_normal: bool
     success: Success
 
     @property
-    def shown(self) -> float:
-        """The largest ε that rests on nothing uncertain but the runs."""
-        if self.is_normal and self.fitted is not None:
-            return max(self.counted, self.fitted)
+    def likely(self) -> float:
+        """The largest ε at least, if outputs are normal where they are known to be: no proof."""
+        if self.is_normal and self.estimate is not None:
+            return max(self.counted, self.estimate.low)
         return self.counted
 
 
@@ -320,16 +377,18 @@ def attack(
         aim = max(aims, key=lambda aim: _separation(view, aim))
     one, other = _both(view, aim, runs)
     is_normal = aim.is_added and is_gaussian(event, exactly=True)
-    fitted = None
+    estimate = None
     if is_normal:
-        fitted = normal_fit(one, other, delta)
+        estimate = normal_fit(one, other, delta, shared=True)
     elif is_gaussian(event):
-        fitted = gaussian_fit(one, other, delta)
+        estimate = gaussian_fit(one, other, delta)
+    profile = empirical_profile(one, other, delta)
     return Finding(
         aim.pair.name,
         runs,
-        counted=empirical_epsilon(one, other, delta),
-        fitted=fitted,
+        counted=profile[delta],
+        profile=profile,
+        estimate=estimate,
         is_normal=is_normal,
         success=max(success(one, other), success(other, one), key=lambda found: found.auc),
     )
@@ -448,17 +507,17 @@ class SecureSum:
         self._whole_way(self.data_of(victim), NoiseGenerator.from_os())
         self.charged = list(node.ledger.events(victim))[-1]
 
-    def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
+    def __call__(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
         """One sum in which the victim's part comes from ``source``, less what colluders sent.
 
         The first draws go the whole way; later ones are added up as these were.
         """
-        if source is None or self._checked == CHECKED:
+        if self._checked == CHECKED:
             return _added_up(self._part(client, source, noise) for client in self._hidden)
         self._checked += 1
         return self._whole_way(source, noise)
 
-    def _part(self, client: int, source: Source, noise: NoiseGenerator) -> NDArray:
+    def _part(self, client: int, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
         """What ``client`` adds to the sum, of its own data or, of the victim, of ``source``."""
         if client != self.victim:
             source = self.data_of(client)

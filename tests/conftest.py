@@ -71,6 +71,7 @@ THOROUGH = (
     "strategies/test_nbafl.py",
     "fl_app/device/test_sandbox.py",
     "research/test_frontier.py",
+    "research/test_audited_runs.py",
 )
 
 

@@ -4,8 +4,9 @@ Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, "One-shot empirical privacy
 federated learning", ICLR 2024: a canary's update is a random direction, as long as clipping
 allows, and its score is how much of that direction the adversary sees. Here directions share no
 entry, and every canary tosses a coin, so that the run is a one-run audit as well
-(``murmur.privacy.audit``): where a client may be absent it is in the run or out of it, else it
-sends a result of training or the opposite.
+(``murmur.privacy.audit``): where clients are exchanged it sends a result of training or the
+opposite, else it contributes or it does not. Then it is out of the run where only what a trusted
+server publishes is seen, and else sends what follows from null records.
 
 A canary takes part in as many rounds as the most exposed client, and goes the same way: its result
 is clipped, noised and packed by the client class of the run, and joins the sum that the server
@@ -21,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, Client, Task, has_canaries
+from clients.base import Canary, Client, LocalData, Task, has_canaries, null_records
 from murmur.common import experiment_rng
 from murmur.learning.codec import Sum
 from murmur.privacy.accounting import Adjacency, Threat, Unit
@@ -45,8 +46,7 @@ class CanaryClients:
 
     Attributes:
         threat: the adversary that the run's budget is meant for; scores are what it sees.
-        is_gaussian: whether all that this adversary sees of a round is Gaussian noise, on which two
-            of the three estimates of ``CanaryAudit`` rest.
+        watched: what it sees of every client, as the strategy states it before the run.
         rate: the probability with which a client joins a round of secret Poisson cohorts; None
             where cohorts follow from the seed.
         patterns: without a rate, the rounds of those clients that are asked most often. Canary i
@@ -88,9 +88,8 @@ class CanaryClients:
                 "audit=none and use `murmur audit`"
             )
         self.threat = Threat(setup.budget.threat)
-        watched = next(e for e in strategy.exposures() if e.threat == self.threat)
-        self.is_gaussian = is_gaussian(watched.per_round)
-        if not (self._is_private(watched) and setup.budget.delta):
+        self.watched = next(e for e in strategy.exposures() if e.threat == self.threat)
+        if not (self._is_private(self.watched) and setup.budget.delta):
             raise ValueError(
                 f"canaries={count}: nothing to measure, since the run has no ε at its δ; set "
                 "audit=none, or a budget with privacy.delta above 0"
@@ -106,11 +105,11 @@ class CanaryClients:
     def join(self, task: Task, total: Sum) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
-        A canary that is out sends nothing where clients may be absent or contribute nothing, and
-        the opposite result where they are replaced. Where the adversary reads messages, a canary is
-        scored by its own message and ``total`` stays as it is. Where it sees sums, all whose turn
-        it is, in or out, are scored by the sum with canaries in it. What a trusted server publishes
-        is scored by ``look``.
+        A canary that is out sends the opposite result where clients are replaced; else what follows
+        from null records, or nothing where only what a trusted server publishes is seen. Where the
+        adversary reads messages, a canary is scored by its own message and ``total`` stays as it
+        is. Where it sees sums, all whose turn it is, in or out, are scored by the sum with canaries
+        in it. What a trusted server publishes is scored by ``look``.
 
         Canaries are in the sum under negative ids, -1, -2, ..., so none passes for a client. Each
         has noise of its own, from the operating system unless the run's noise is seeded.
@@ -131,9 +130,12 @@ class CanaryClients:
             self.directions[name] = canary.direction
             result = canary.result
             if not self.inside[name]:
-                if self.strategy.adjacency is not Adjacency.REPLACE_ONE:
+                if self.strategy.adjacency is Adjacency.REPLACE_ONE:
+                    result = canary.opposite
+                elif self.threat is Threat.CENTRAL:
                     continue
-                result = canary.opposite
+                else:
+                    result = self._of_nothing()
             noise = self.strategy.setup.noise(f"canary {name}", number)
             packed = codec.pack(self.client.privatize(result, self.task, noise))
             if self.threat is Threat.LOCAL:  # the message says it all; the sum is left alone
@@ -189,7 +191,10 @@ class CanaryClients:
         if not self.scores.any():
             return list(exposures)
         delta = self.strategy.setup.budget.delta
-        found = CanaryAudit.of(self.scores, self.inside, delta, self.is_gaussian)
+        event = self.watched.per_round
+        found = CanaryAudit.of(
+            self.scores, self.inside, delta, is_gaussian(event), is_gaussian(event, exactly=True)
+        )
         effect = "which disturb the model"
         if self.threat is Threat.LOCAL:
             effect = "whose messages are in no sum"
@@ -220,6 +225,12 @@ class CanaryClients:
         Needs ``task`` of ``join``, since an answer's shape may depend on what is asked.
         """
         return self.client.canary(self.task, name, self.count)
+
+    def _of_nothing(self) -> NDArray:
+        """What training on null records leads to: a client that contributes nothing."""
+        shape = self.client.trainer.input_shape
+        record = LocalData(np.zeros((1, *shape), np.float32), np.zeros(1, np.int64), np.arange(1))
+        return self.client.train(self.task, null_records(record))
 
     def _score(self, name: int, direction: NDArray, seen: NDArray) -> None:
         self.scores[name] += float(direction.ravel().astype(np.float64) @ seen.ravel())

@@ -27,8 +27,8 @@ from omegaconf import DictConfig
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
 import fl_app.console
-from clients.base import Task, has_canaries
-from clients.protected_evaluation import PROTECTED, EvaluationClient
+from clients.base import Task
+from clients.protected_evaluation import PROTECTED
 from fl_app import attack
 from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import changed, compose, load
@@ -38,10 +38,10 @@ from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
 from murmur.common import counted, three_digits
 from murmur.privacy.accounting import Threat
-from murmur.privacy.audit import CONFIDENCE
-from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
+from murmur.privacy.audit import CONFIDENCE, refuted_at
+from murmur.privacy.events import Adjacency, RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure, Guarantee, Statement
+from murmur.privacy.statement import MORE_FOUND, Exposure, Guarantee, Statement
 from murmur.round.client_evaluation import with_evaluation
 from murmur.round.host import SimulatedHome
 from strategies.base import CohortStrategy
@@ -63,12 +63,14 @@ class Effort:
 
     Attributes:
         runs: how often each neighbour is seen; None: by how long one release takes.
+        scouts: how many of each find out how to tell them apart; None: as for ``runs``.
         share: of that, and of the looks before it, so that all is done in time.
         planned: seconds that each attack would take with a share of 1; None: attack, do not plan.
         advance: called with the part of an attack that is done, at every look.
     """
 
     runs: int | None = None
+    scouts: int | None = None
     share: float = 1.0
     planned: list[float] | None = None
     advance: Callable[[float], None] = lambda part: None
@@ -85,6 +87,8 @@ class Effort:
         if messages.trains_alone:
             often = RUNS
             scouts = SCOUTS
+        if self.scouts is not None:
+            scouts = self.scouts
         if self.runs is not None:
             return self.runs, scouts
         seen = max(LEAST, often // count)
@@ -119,6 +123,8 @@ class Bound:
         epsilon: they have this ε at most, at δ; ``math.inf``: unprotected.
         is_assumed: that rests on the statement's assumptions.
         claimed: ε that the paper states for them; None: it states nothing.
+        unit, adjacency: between which neighbours all that holds.
+        at: ε by δ; at other δ than the statement's, too, a release is proven to be private.
     """
 
     releases: int
@@ -126,6 +132,9 @@ class Bound:
     epsilon: float
     is_assumed: bool
     claimed: float | None
+    unit: Unit
+    adjacency: Adjacency
+    at: Callable[[float], float]
 
     @classmethod
     def of(cls, exposure: Exposure, statement: Statement, releases: int) -> "Bound":
@@ -160,17 +169,28 @@ class Bound:
 
         ``claimed``: what the paper states for as many ``releases``.
         """
-        said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
+        delta = statement.delta
+        unit = statement.unit
+        adjacency = statement.adjacency
+        said = Guarantee.of(exposure, delta, unit, adjacency)
         is_assumed = said.assumed_total is not None
-        return cls(releases, statement.delta, said.stated, is_assumed, claimed)
+
+        def at(other: float) -> float:
+            return Guarantee.of(exposure, other, unit, adjacency).stated
+
+        return cls(releases, delta, said.stated, is_assumed, claimed, unit, adjacency, at)
+
+    def beaten_at(self, found: Finding) -> float | None:
+        """A δ at which more was counted than is proven there; None: at none that was looked at."""
+        return refuted_at(found.profile, self.at)
 
 
 def main(argv: list[str]) -> int:
     """Attack what ``argv`` names, print what was found, and write it into a run's statement.
 
     Returns:
-        0, or 1 where an attack beats its bound: mechanism or proof is broken, or an assumption is
-        false.
+        0, or 1 where an attack has counted more than its bound: mechanism or proof is broken, or an
+        assumption is false.
 
     Raises:
         ConfigError: settings that cannot be, or a run whose statement cannot be read.
@@ -202,9 +222,14 @@ def main(argv: list[str]) -> int:
         node = hosts.SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
-            if found is not None and statement is not None and bound.releases == 1:
+            if found is None:
+                continue
+            beaten = bound.beaten_at(found) is not None
+            broken = broken or beaten
+            if statement is not None:
                 statement = _measured(statement, exposure, bound, found)
-            broken = broken or (found is not None and found.shown > bound.epsilon)
+                if beaten:
+                    statement = _refuted(statement, exposure)
     if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
         print("the last model: follows from what is attacked above, and has no claim of its own")
     if folder is not None and statement is not None:
@@ -301,7 +326,8 @@ def findings(
     for exposure, asked in _further(strategy, node):
         if only not in (None, exposure.threat):
             continue
-        own = replace(statement, unit=next(releases(exposure.per_round)).unit)
+        release = next(releases(exposure.per_round))
+        own = replace(statement, unit=release.unit, adjacency=release.adjacency)
         view = attack.view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
         yield exposure, bound, _attack(node, exposure, bound, asked, view, effort)
@@ -425,32 +451,6 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
     return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
-def _pairs(node: hosts.SimulatedHost, messages: Messages, exposure: Exposure) -> list[Pair]:
-    """Neighbours by the claim of a release.
-
-    They are made of the data of the client that is attacked. Where a client is protected, two
-    results of training as far apart as they can be are among them; of an evaluation, two results.
-
-    Args:
-        node: holds the data.
-        messages: the client, and what it is asked.
-        exposure: the adversary, and what one release costs: by it the unit and the adjacency.
-    """
-    claim = next(releases(exposure.per_round))
-    client = messages.client
-    data = node.data.of(messages.task.client)
-    pairs = attack.candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
-    if isinstance(client, EvaluationClient):
-        one, other = client.apart()
-        pairs.append(Pair("two results as far apart as they can be", one, other))
-    elif messages.trains_alone and claim.unit is Unit.CLIENT and has_canaries(client):
-        apart = attack.results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
-        if exposure.threat is Threat.CENTRAL:  # in a model the direction is not that of messages
-            apart = replace(apart, direction=None)
-        pairs.append(apart)
-    return pairs
-
-
 def _attack(
     node: hosts.SimulatedHost,
     exposure: Exposure,
@@ -461,12 +461,21 @@ def _attack(
 ) -> Finding | None:
     """Attack the releases of ``bound`` together, with the pair that is told apart best.
 
-    None where this is planned only, where nothing is seen and where nothing protects. ``node``,
-    ``messages`` and ``exposure`` as ``_pairs``; ``view``: as ``fl_app.attack.attack``.
+    Args:
+        node: holds the data of which neighbours are made.
+        exposure: the adversary, and what one release costs.
+        bound: how many releases, and between which neighbours they are proven.
+        messages: the client, and what it is asked.
+        view: as ``fl_app.attack.attack``.
+        effort: how often to look.
+
+    Returns:
+        None where this is planned only, where nothing is seen and where nothing protects.
     """
     if view is None or math.isinf(bound.epsilon):
         return None
-    pairs = _pairs(node, messages, exposure)
+    data = node.data.of(messages.task.client)
+    pairs = attack.neighbours(messages, data, exposure, bound.unit, bound.adjacency)
     seen, scouts = effort.looks(messages, bound.releases)
     if effort.planned is not None:
         effort.plan(view, pairs, seen, scouts)
@@ -528,23 +537,41 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
         return
     least = three_digits(found.counted, up=False)
     print(f"  measured ε  at least {least} ({CONFIDENCE:.1%} confidence)")
-    if found.fitted is not None:
+    normal = "if what is seen is normal"
+    if found.estimate is not None:
         why = "if its trade-off is Gaussian"
         if found.is_normal:
-            why = "since its noise is normal"
-        print(f"              at least {three_digits(found.fitted, up=False)} {why}")
-    if bound.claimed is not None and found.shown > bound.claimed:
+            why = normal
+        low, about, high = found.estimate
+        between = f"{three_digits(low, up=False)} to {three_digits(high)}"
+        print(f"              about {three_digits(about)} ({between}) {why}")
+    at = bound.beaten_at(found)
+    if at is not None:
+        counted_there = three_digits(found.profile[at], up=False)
+        proven_there = three_digits(bound.at(at))
+        print(
+            f"  BEATEN      at δ = {at:g}: at least {counted_there} where {proven_there} is stated"
+        )
+    elif found.likely > bound.epsilon:
+        print(f"  More than is stated {normal}; only what is counted shows it: raise --runs.")
+    if bound.claimed is not None and found.counted > bound.claimed:
         print("  The claim is refuted: the attack tells the neighbours apart too well for it.")
+    elif bound.claimed is not None and found.likely > bound.claimed:
+        print(f"  The claim is refuted {normal}.")
     print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)
 
 
 def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Finding) -> Statement:
     """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
 
+    It is that of one release, by counting.
+
     Attacks on a sum say, after the adversary's name, which client and how the others are asked.
     A sum that costs more than the statement says of a round is smaller than any that the run
     revealed, and is left out. Of whatever else costs more the statement says too little.
     """
+    if bound.releases > 1:
+        return statement
     guarantees = []
     for guarantee in statement.guarantees:
         most = guarantee.stated_per_round * (1 + _ROUNDING)
@@ -555,3 +582,11 @@ def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Fin
             guarantee = replace(guarantee, measured=largest)
         guarantees.append(guarantee)
     return replace(statement, guarantees=tuple(guarantees))
+
+
+def _refuted(statement: Statement, exposure: Exposure) -> Statement:
+    """Say of the whole statement that an attack beats it, wherever it was counted."""
+    reason = MORE_FOUND.format(exposure.adversary)
+    if reason in statement.doubts:
+        return statement
+    return replace(statement, void=(*statement.void, reason))

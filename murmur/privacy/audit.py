@@ -7,16 +7,18 @@ more and more:
 P(E | x) ≤ e^ε P(E | x') + δ. So any event, with confidence bounds on its two probabilities, proves
 ε ≥ ln((P_low(E | x) − δ) / P_high(E | x')) (Jagielski, Ullman and Oprea 2020; Ding et al. 2018).
 The events tried here are the likelihood ratio's: half of the runs choose the event, the other half,
-which the choice has not seen, measure it.
+which the choice has not seen, measure it. Where ε is large, an event that is common on both shows
+more at a large δ than a rare one does at a small δ: what refutes a claim is looked for at several δ
+(``empirical_profile``). Nothing is assumed of the outputs, so only this accuses a mechanism.
 
 **Many runs, a Gaussian trade-off** (``gaussian_fit``). A mechanism is μ-GDP when telling two
 neighbours apart is no easier than telling N(0, 1) from N(μ, 1) (Dong, Roth and Su 2022). Any
-threshold's error rates then bound μ from below: μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR) (Nasr et al., "Tight
-auditing of differentially private machine learning", USENIX Security 2023). Where counting events
-shows ε up to about ln(runs), this shows more; but the ε is that of a Gaussian with this μ, which is
-a bound for the mechanism only where its trade-off is Gaussian. Where the outputs themselves are
-normal with one variance, as those of added Gaussian noise are, the distance of their means shows a
-μ of any size (``normal_fit``).
+threshold's error rates then estimate μ = Φ⁻¹(1 − FPR) − Φ⁻¹(FNR) (Nasr et al., "Tight auditing of
+differentially private machine learning", USENIX Security 2023). Where counting events shows ε up to
+about ln(runs), this shows more; but the ε is that of a Gaussian with this μ, which is the
+mechanism's only where its trade-off is Gaussian. Where the outputs themselves are normal with one
+variance, as those of added Gaussian noise are, the distance of their means shows a μ of any size
+(``normal_fit``). Both are estimates with an interval (``Interval``), and accuse nobody.
 
 **One run** (``CanaryAudit``): many canaries, each in or out by a fair coin. An adversary who
 guesses r of m coins, v of them rightly, is limited by the mechanism's privacy, even though all
@@ -34,9 +36,9 @@ scores tell two groups apart.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads its special functions when one is used: they are slow to load
@@ -54,6 +56,16 @@ _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the cana
 CONFIDENCE = 0.999  # of every figure, unless another is asked for
 LEAST_CANARIES = 2 * _SHARES[-1]  # so that an eighth of them still holds one guess for either side
 _MOST = 1e3  # ε and μ are looked for up to here
+# Beside a claim's own δ: where events are common on both inputs, and so few runs measure them.
+PROFILE = (1e-3, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+class Interval(NamedTuple):
+    """An estimate, and the ends between which the truth lies with the confidence asked for."""
+
+    low: float
+    estimate: float
+    high: float
 
 
 def empirical_epsilon(
@@ -99,6 +111,37 @@ def empirical_epsilon(
     low = clopper_pearson(np.array([likely[event].sum()]), int(likely.sum()), error)[0]
     high = clopper_pearson(np.array([unlikely[event].sum()]), int(unlikely.sum()), error)[1]
     return max(0.0, float(_epsilon(low, high, delta)[0]))
+
+
+def empirical_profile(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+) -> dict[float, float]:
+    """Lower bounds on ε, by δ: at ``delta``, and at each of ``PROFILE``.
+
+    They hold all together with probability ``confidence``, whatever the outputs' law. Half of the
+    error is that of ``delta``. Arguments and errors as for ``empirical_epsilon``.
+    """
+    others = [each for each in PROFILE if each != delta]
+    half = (1 - confidence) / 2
+    found = {delta: empirical_epsilon(outputs_x, outputs_x_prime, delta, 1 - half)}
+    for each in others:
+        share = 1 - half / len(others)
+        found[each] = empirical_epsilon(outputs_x, outputs_x_prime, each, share)
+    return found
+
+
+def refuted_at(profile: Mapping[float, float], proven: Callable[[float], float]) -> float | None:
+    """The first δ of ``profile`` at which ``proven`` says less than was counted; None: at none.
+
+    ``proven``: ε by δ, of the same releases and neighbours.
+    """
+    for delta, counted in profile.items():
+        if counted > 0 and counted > proven(delta):
+            return delta
+    return None
 
 
 def clopper_pearson(
@@ -235,27 +278,27 @@ def gaussian_fit(
     outputs_x_prime: ArrayLike,
     delta: float,
     confidence: float = 0.999,
-) -> float:
-    """ε at ``delta`` of the Gaussian whose μ the runs prove with ``confidence``; 0 if none.
+) -> Interval:
+    """ε at ``delta`` of the Gaussian whose error rates a threshold has; 0 to ∞ if it shows nothing.
 
     Args:
         outputs_x: as for ``empirical_epsilon``, shape (n,).
         outputs_x_prime: the same for the neighbour x', shape (m,).
         delta: the δ of the claim, in (0, 1).
-        confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
-            threshold is chosen on a quarter of the runs, the others measure.
+        confidence: of μ's interval: four Clopper–Pearson bounds, each with a quarter of the error.
+            The threshold is chosen on a quarter of the runs, the others measure.
     """
     require_delta(delta)
     x, other = _floats(outputs_x, outputs_x_prime)
     if x[0::4].mean() < other[0::4].mean():
         x = -x
         other = -other
-    error = (1 - confidence) / 2
+    error = (1 - confidence) / 4
     tried = (x[0::4], other[0::4])
     left = [np.delete(outputs, np.s_[0::4]) for outputs in (x, other)]
     thresholds = np.unique(np.quantile(np.concatenate(tried), np.linspace(0, 1, _THRESHOLDS)[1:-1]))
-    threshold = max(thresholds, key=lambda at: _least_mu(*tried, at, error))
-    return epsilon_of_mu(_least_mu(left[0], left[1], float(threshold), error), delta)
+    threshold = max(thresholds, key=lambda at: _mu_of_rates(*tried, at, error).low)
+    return _of_mu(_mu_of_rates(left[0], left[1], float(threshold), error), delta)
 
 
 def normal_fit(
@@ -263,73 +306,48 @@ def normal_fit(
     outputs_x_prime: ArrayLike,
     delta: float,
     confidence: float = 0.999,
-) -> float:
-    """ε at ``delta`` of two normal laws of one variance, by their moments; 0 if none is shown.
+    shared: bool = False,
+) -> Interval:
+    """ε at ``delta`` of two normal laws of one variance, by their moments.
 
-    μ is the distance of the means in standard deviations. Student's bound on the former, over the
-    differences of pairs of outputs, and the χ² bound on the latter, each with half of the error,
-    are exact for normal outputs. Where both of a pair come from the same noise, their differences
-    vary less, or not at all, and the bound is closer.
+    μ is the distance of the means in standard deviations. Student's bounds on the former and the χ²
+    bounds on the latter are exact for normal outputs; a third of the error each. The estimate is
+    that of Andrew et al., "One-shot empirical privacy estimation for federated learning", ICLR
+    2024, where the outputs are the scores of canaries in and out of one run.
 
     Args:
         outputs_x: as for ``empirical_epsilon``, shape (n,).
-        outputs_x_prime: the same for the neighbour x', shape (n,); independent of each other, but
-            the i-th may share its noise with the i-th of ``outputs_x``.
+        outputs_x_prime: the same for the neighbour x', shape (m,).
         delta: the δ of the claim, in (0, 1).
-        confidence: of the bound.
+        confidence: of the interval.
+        shared: whether the i-th of both come from the same noise, n = m. Their differences then
+            vary less, or not at all, and the interval is closer.
     """
     require_delta(delta)
     x, other = _floats(outputs_x, outputs_x_prime)
-    gaps = x - other
-    freedom = x.size - 1
-    error = (1 - confidence) / 2
-    # Two-sided, for the sign of the distance is taken from the same runs.
-    margin = (
-        float(scipy.special.stdtrit(freedom, 1 - error / 2))
-        * float(gaps.std())
-        / math.sqrt(freedom)
-    )
-    least = abs(float(gaps.mean())) - margin
-    squares = x.size * float(x.var())
-    if squares == 0:
-        return math.inf if least > 0 else 0.0
-    return epsilon_of_mu(
-        least / math.sqrt(squares / float(scipy.special.chdtri(freedom, 1 - error))), delta
-    )
-
-
-def normal_interval(
-    outputs_x: ArrayLike,
-    outputs_x_prime: ArrayLike,
-    delta: float,
-    confidence: float = 0.999,
-) -> tuple[float, float, float]:
-    """ε of the same two laws, at least, as estimated and at most; arguments as for ``normal_fit``.
-
-    The estimate is that of Andrew et al., "One-shot empirical privacy estimation for federated
-    learning", ICLR 2024, where the outputs are the scores of canaries in and out of one run.
-    """
-    require_delta(delta)
-    x, other = _floats(outputs_x, outputs_x_prime)
-    # A third of the error for the means' distance, and for either bound on the variance.
     error = (1 - confidence) / 3
-    freedom = x.size + other.size - 2
-    squares = x.size * float(x.var()) + other.size * float(other.var())
+    squares = x.size * float(x.var())
+    freedom = x.size - 1
+    if shared:
+        gap_deviation = float((x - other).std()) / math.sqrt(freedom)
+    else:
+        squares += other.size * float(other.var())
+        freedom += other.size - 1
+        gap_deviation = math.sqrt(squares / freedom * (1 / x.size + 1 / other.size))
     gap = abs(float(x.mean() - other.mean()))
     if squares == 0:
         epsilon = math.inf if gap else 0.0
-        return epsilon, epsilon, epsilon
-    deviation = math.sqrt(squares / freedom)
+        return Interval(epsilon, epsilon, epsilon)
     # Two-sided, for the sign of the distance is taken from the same runs.
-    student = float(scipy.special.stdtrit(freedom, 1 - error / 2))
-    margin = student * deviation * math.sqrt(1 / x.size + 1 / other.size)
+    margin = float(scipy.special.stdtrit(freedom, 1 - error / 2)) * gap_deviation
     least = (gap - margin) / math.sqrt(squares / float(scipy.special.chdtri(freedom, 1 - error)))
     most = (gap + margin) / math.sqrt(squares / float(scipy.special.chdtri(freedom, error)))
-    return (
-        epsilon_of_mu(least, delta),
-        epsilon_of_mu(gap / deviation, delta),
-        epsilon_of_mu(most, delta),
-    )
+    return _of_mu(Interval(least, gap / math.sqrt(squares / freedom), most), delta)
+
+
+def _of_mu(mu: Interval, delta: float) -> Interval:
+    """ε at ``delta`` of Gaussians, by their μ."""
+    return Interval(*(epsilon_of_mu(each, delta) for each in mu))
 
 
 def _floats(
@@ -344,16 +362,20 @@ def require_delta(delta: float) -> None:
         raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
 
 
-def _least_mu(
+def _mu_of_rates(
     x: NDArray[np.float64], other: NDArray[np.float64], threshold: float, error: float
-) -> float:
-    """What "x, where the output is at least ``threshold``" proves of μ; -inf if nothing.
+) -> Interval:
+    """μ by the error rates of "x, where the output is at least ``threshold``".
 
-    Both error rates are bounded from above, each wrongly with probability ``error``.
+    Both rates are bounded from above and from below, each wrongly with probability ``error``.
     """
-    misses = clopper_pearson(np.array([np.sum(x < threshold)]), len(x), error)[1][0]
-    alarms = clopper_pearson(np.array([np.sum(other >= threshold)]), len(other), error)[1][0]
-    return float(scipy.special.ndtri(1 - alarms) - scipy.special.ndtri(misses))
+    rates = []
+    for wrong in (x < threshold, other >= threshold):
+        count = np.array([np.sum(wrong)])
+        low, high = clopper_pearson(count, len(wrong), error)
+        rates.append((high[0], (count[0] + 0.5) / (len(wrong) + 1), low[0]))
+    misses, alarms = np.array(rates)
+    return Interval(*(scipy.special.ndtri(1 - alarms) - scipy.special.ndtri(misses)).tolist())
 
 
 @dataclass(frozen=True)
@@ -363,9 +385,10 @@ class CanaryAudit:
     A canary is in the run or out of it (or does one thing or its opposite) by a fair coin of its
     own, and its score is how much of it the adversary sees. Confidence ``CONFIDENCE`` each.
 
-    ``count``: canaries. ``at_least``: proven by their coins alone. Of Gaussian noise, else None:
-    ``if_gaussian``, the same where the trade-off is Gaussian; ``estimate``, in ``low`` to ``high``,
-    where scores are normal. All three are of the same run, and rest on more and more.
+    ``count``: canaries. ``at_least``: proven by their coins alone. ``if_gaussian``: the same where
+    what is proven is a Gaussian's ε, else None. Of Gaussian noise, or nearly so, else None:
+    ``estimate``, in ``low`` to ``high``, where scores are normal. All three are of the same run,
+    and rest on more and more.
     """
 
     count: int
@@ -377,24 +400,32 @@ class CanaryAudit:
 
     @property
     def least(self) -> float:
-        """The larger lower bound: by the coins, or of Gaussian noise also by normal scores."""
-        return max(self.at_least, self.low or 0.0)
+        """The larger lower bound by the coins: whatever scores look like, it refutes a claim."""
+        return max(self.at_least, self.if_gaussian or 0.0)
 
     @classmethod
     def of(
-        cls, scores: ArrayLike, inside: ArrayLike, delta: float, is_gaussian: bool = True
+        cls,
+        scores: ArrayLike,
+        inside: ArrayLike,
+        delta: float,
+        is_gaussian: bool = True,
+        exactly: bool = True,
     ) -> "CanaryAudit":
         """From the m canaries' ``scores`` and coins, (m,) each, at ``delta`` above 0.
 
-        ``is_gaussian``: whether the noise is.
+        ``is_gaussian``: whether the noise is, or nearly so. ``exactly``: whether it is nothing
+        else, so that what is proven is a Gaussian's ε, which the coins alone can refute.
         """
         values = np.asarray(scores, np.float64)
         coins = np.asarray(inside, np.bool_)
         proven = one_run(values, coins, delta, CONFIDENCE)
         if not is_gaussian:
             return cls(len(values), proven)
-        low, estimate, high = normal_interval(values[coins], values[~coins], delta, CONFIDENCE)
-        gaussian = one_run_gaussian(values, coins, delta, CONFIDENCE)
+        low, estimate, high = normal_fit(values[coins], values[~coins], delta, CONFIDENCE)
+        gaussian = None
+        if exactly:
+            gaussian = one_run_gaussian(values, coins, delta, CONFIDENCE)
         return cls(len(values), proven, gaussian, estimate, low, high)
 
 

@@ -35,6 +35,7 @@ from murmur.privacy.neighbours import departure
 if TYPE_CHECKING:
     from murmur.privacy.accounting import Spend
 
+MORE_FOUND = "an attack found more than is stated against {}"
 MOST_NAMED = 1000  # clients that a statement names one by one
 _INFINITY = "infinity"
 _MAX_LINES = 25  # of a statement as text
@@ -286,7 +287,7 @@ class Statement:
     def doubts(self) -> tuple[str, ...]:
         """Why no figure here may be relied on: what makes it ``void``, and what beats a figure."""
         beaten = [g.adversary for g in self.guarantees if g.attack_beats or g.canaries_beat]
-        return (*self.void, *(f"an attack found more than is stated against {a}" for a in beaten))
+        return (*self.void, *map(MORE_FOUND.format, beaten))
 
     @property
     def is_private(self) -> bool:

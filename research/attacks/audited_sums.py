@@ -82,7 +82,7 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
         ):
             _, _, about = exposure.adversary.partition(": ")
             more = f", {bound.releases} releases" if bound.releases > 1 else ""
-            yield about + more, bound.epsilon, None if found is None else found.shown
+            yield about + more, bound.epsilon, None if found is None else found.likely
 
 
 def main() -> int:

@@ -8,7 +8,8 @@ accuracy and bytes, then ``murmur audit`` attacks one release, and all of a clie
 last). Rows are kept as they are made, so an interrupted command goes on where it was.
 
 Measured ε is at least what stands there with 99.9% confidence: counted; or, where noise is
-Gaussian, since what is seen is normal, or if the trade-off is Gaussian (marked *).
+Gaussian, the lower end of an estimate, if what is seen is normal, or if the trade-off is Gaussian
+(marked *).
 """
 
 from __future__ import annotations
@@ -144,11 +145,13 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _figures(finding: Finding, epsilon: float) -> dict[str, Any]:
     """What an attack showed of ``epsilon``; ``assumed``: if the trade-off is Gaussian."""
-    assumed = (finding.fitted or 0.0) > finding.shown
-    shown = finding.fitted if assumed else finding.shown
+    fitted = 0.0
+    if finding.estimate is not None:
+        fitted = finding.estimate.low
+    assumed = fitted > finding.likely
     return {
         "proven": epsilon,
-        "measured": shown,
+        "measured": max(fitted, finding.likely),
         "assumed": assumed,
         "auc": finding.success.auc,
         "hits": finding.success.hits,

@@ -10,6 +10,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import Sum
 from murmur.privacy.audit import CanaryAudit
+from murmur.privacy.events import Adjacency
 from murmur.privacy.statement import Statement
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 
@@ -71,11 +72,25 @@ def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypat
     from murmur.privacy.protection import Central
 
     monkeypatch.setattr(Central, "noised", lambda self, number, total, multiplier, noise: total)
-    run = run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=200")
+    run = run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=600", "privacy.epsilon=2")
     found = guarantee(run)
     assert found.canaries.low > found.proven_total
     assert any("more than is stated" in reason for reason in statement(run).doubts)
     assert found.canaries.at_least > 2
+
+
+def test_a_canary_that_contributes_nothing_still_sends_a_message():
+    """Else whoever reads messages tells it from one that does by there being one."""
+    words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.threat=local"]
+    strategy = Experiment(compose([*AUDIT, *words])).strategy
+    canaries = strategy.canaries
+    strategy.adjacency = Adjacency.REPLACE_SPECIAL
+    canaries.join(
+        strategy.training(1, strategy.initial_parameters()).task(0), Sum(strategy.codec())
+    )
+    out = canaries.scores[~canaries.inside]
+    assert len(out) and out.all()
+    assert np.abs(out.mean()) < 3 * out.std() / np.sqrt(len(out))
 
 
 def test_a_run_is_the_same_on_one_node_and_three_and_after_an_interruption(tmp_path):

@@ -6,7 +6,7 @@ from scipy import stats
 
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
-from murmur.privacy.audit import CanaryAudit, normal_interval, one_run, one_run_gaussian, p_value
+from murmur.privacy.audit import CanaryAudit, normal_fit, one_run, one_run_gaussian, p_value
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 
@@ -80,7 +80,7 @@ def test_correct_mechanisms_are_not_accused_by_any_of_many_audits():
     true, alarms, missed, estimates = epsilon_of_mu(1.0, DELTA), 0, 0, []
     for seed in range(200):
         scores, inside = gaussian_canaries(1.0, 64, seed)
-        low, estimate, high = normal_interval(scores[inside], scores[~inside], DELTA)
+        low, estimate, high = normal_fit(scores[inside], scores[~inside], DELTA)
         shown = one_run(scores, inside, DELTA), one_run_gaussian(scores, inside, DELTA), low
         alarms, missed = alarms + (max(shown) > true), missed + (high < true)
         estimates.append(estimate)

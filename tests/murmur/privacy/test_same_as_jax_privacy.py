@@ -29,5 +29,6 @@ def test_an_event_that_is_counted(shift, theirs):
 @pytest.mark.parametrize(("shift", "theirs"), [(1, 3.9701076434), (3, 15.783629411)])
 def test_a_gaussian_trade_off(shift, theirs):
     x, other = ((outputs >= shift / 2 + 0.5) * 1.0 for outputs in spaced_normals(shift))
-    found = gaussian_fit(x, other, DELTA, confidence=1 - 0.001 / 3)
-    assert found == pytest.approx(theirs, abs=1e-7)
+    # Theirs has two bounds that share the error, ours four.
+    found = gaussian_fit(x, other, DELTA, confidence=1 - 2 * 0.001 / 3)
+    assert found.low == pytest.approx(theirs, abs=1e-7)

@@ -246,9 +246,9 @@ def test_words_for_epsilon():
 
 
 def test_canaries_that_show_more_than_is_stated_are_shouted():
-    """So many coins prove no more than about 2; what normal scores show is not below that."""
-    for low, is_beaten in ((4.9, False), (5.1, True)):
-        found = CanaryAudit(64, 1.1, 2.0, low + 1, low, low + 2)
+    """What their coins show; not what scores would show if they were normal."""
+    for coins, is_beaten in ((4.9, False), (5.1, True)):
+        found = CanaryAudit(64, 1.1, coins, 9.0, 8.0, 10.0)
         said = statement(exposure({"a": 1}, canaries=found))
         assert ("MORE THAN STATED" in render(said)) is bool(said.doubts) is is_beaten
 
