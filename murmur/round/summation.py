@@ -460,7 +460,9 @@ class SecureSummation(Summation):
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
         dropouts = int(settings.dropouts * terms.holders)  # expected, of a client's share holders
-        return SecureServer(terms, dropouts, self.sums.blame.most, settings.pinned(terms.clients))
+        blame = self.sums.blame
+        pinned = settings.pinned(terms.clients)
+        return SecureServer(terms, dropouts, blame.most, pinned, blame.contradictions)
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""
