@@ -383,7 +383,9 @@ class SecureSummation(Summation):
 
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add phase MASK of a node's clients to ``content``, the request to train."""
-        asked = self._sums[0].asked or question(content)  # all of a phase are asked alike
+        asked = self._sums[0].asked  # all of a phase are asked alike
+        if not asked:
+            asked = question(content, self.question.kind, self.sums.setup.started)
         for each in self._sums:
             each.asked = asked
         content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
