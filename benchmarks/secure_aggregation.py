@@ -140,7 +140,7 @@ def ours(
             grid.paused += clock() - pause
             continue
         start = clock()
-        collector = nodes[node].collector(content, run, lambda: False)
+        collector = nodes[node].collector(content, asked_for.kind, run, lambda: False)
         for client in left:
             collector.add(client, codec, codec.pack(vectors[client]), 1)
         collector.keep()

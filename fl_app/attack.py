@@ -575,10 +575,7 @@ class SecureSum:
         if self.victim not in invited:
             raise _refused(phase.outcome)
         self._answering = self._fewest(phase, invited)
-        outcome = phase.take(
-            Message(self._host(client).answer(invited[client].content), reply_to=invited[client])
-            for client in self._answering
-        )
+        outcome = phase.take(self._answer_of(client, invited[client]) for client in self._answering)
         if self.victim not in outcome.answered:
             raise _refused(outcome)
         return outcome.total
@@ -609,7 +606,12 @@ class SecureSum:
     def _answer(self, message: Message, _: Context) -> Message:
         """What the node of a message's only client answers."""
         [client] = _clients(message, RECORD)
-        return Message(self._host(client).answer(message.content), reply_to=message)
+        return self._answer_of(client, message)
+
+    def _answer_of(self, client: int, message: Message) -> Message:
+        """What the node of ``client`` answers."""
+        kind = message.metadata.message_type
+        return Message(self._host(client).answer(message.content, kind), reply_to=message)
 
 
 class EvaluationSums(SecureSum):

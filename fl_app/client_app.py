@@ -6,8 +6,10 @@ message needs it. There the owner's policy is asked first, then what the device 
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -21,7 +23,6 @@ from murmur.round.task import REFUSED, log_error, reply_to
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
-    from murmur.round.host import Host, SecureParties
 
 app = ClientApp()
 
@@ -45,7 +46,7 @@ def answer(message: Message, context: Context) -> Message:
         refused.
     """
     if is_simulated(context.node_config):
-        return reply_to(message, _simulated(message.content, context))
+        return reply_to(message, _simulated(message, context))
     from fl_app.device.health import Health
 
     code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION  # tells the server that no client was touched
@@ -55,9 +56,9 @@ def answer(message: Message, context: Context) -> Message:
         log(logging.ERROR, "%s", error)
         return reply_to(message, Error(code=code, reason=REFUSED))
     try:
-        answering = _on_device(message.content, context, health)
+        answer_of = _on_device(message, context, health)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-        reply = reply_to(message, answering.answer(message.content))
+        reply = reply_to(message, answer_of(message.content))
     except Exception as error:
         log_error(health.folder, f"run {context.run_id}", error)
         reply = reply_to(message, Error(code=code, reason=REFUSED))
@@ -65,7 +66,7 @@ def answer(message: Message, context: Context) -> Message:
     return reply
 
 
-def _simulated(content: RecordDict, context: Context) -> RecordDict:
+def _simulated(message: Message, context: Context) -> RecordDict:
     config = composition.compose(overrides.to_overrides(context.run_config))
     folder = overrides.run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
@@ -73,10 +74,13 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     from murmur.round.host import SimulatedHome
 
     home = SimulatedHome.of(folder, config.privacy.policy, name)
-    return host_for(config, home, SimulatedHost).answer(content)
+    host = host_for(config, home, SimulatedHost)
+    return host.answer(message.content, message.metadata.message_type)
 
 
-def _on_device(content: RecordDict, context: Context, health: "Health") -> "Host | SecureParties":
+def _on_device(
+    message: Message, context: Context, health: "Health"
+) -> Callable[[RecordDict], RecordDict]:
     """What answers here, once the policy holds and the device agrees to the run.
 
     In this order: the owner's policy, before anything that a server has sent is read; whether the
@@ -92,12 +96,12 @@ def _on_device(content: RecordDict, context: Context, health: "Health") -> "Host
     config = device_config(context.run_config, home.owner)
     privacy: settings.PrivacySettings = building.build(config.privacy, "privacy")
     secure = home.parties(privacy.secure_sums())
-    if secure.answers(content):
+    if secure.answers(message.content):
         # No phase but the masking one is charged, and so asks the policy.
         home.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
-        return secure
+        return secure.answer
     from fl_app.device.hosts import DeviceHost
     from fl_app.run.hosts import host_for
 
     health.host = host_for(config, home, DeviceHost)
-    return health.host
+    return partial(health.host.answer, kind=message.metadata.message_type)

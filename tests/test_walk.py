@@ -126,7 +126,10 @@ def traced(words: list[str], changed: bool) -> Counter[tuple[CodeType, str]]:
         try:
             messages = list(strategy.configure_train(1, model, ConfigRecord(), Grid(1)))
             sys.setprofile(profile)
-            replies = [Message(host.answer(m.content), reply_to=m) for m in messages]
+            replies = [
+                Message(host.answer(m.content, m.metadata.message_type), reply_to=m)
+                for m in messages
+            ]
             strategy.aggregate_train(1, replies)
         finally:
             sys.setprofile(None)

@@ -20,11 +20,12 @@ engine reads (results_dir, dataset, partition, an aggregation rule ...) are igno
 
 So the file is read from two sides: ``device_config`` and ``run_name`` on a device, for each message
 and before anything is charged; the other two on the server, before a run begins. All of them meet
-in ``_composed``.
+in ``_composed``. And ``started_with`` is the same on both sides: a secure sum is bound to it.
 """
 
 import copy
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ _READ = (
     *("federation.schedule", "seed"),
 )
 _DEVICES = "federation.devices."
+# What of it is the server's word: digests of what is public.
+_PUBLIC = ("federation.devices.public", "federation.devices.features")
 # Where a model begins, for what the server sends is the model itself; and what features are fitted
 # on, for devices know the result by its digest.
 _SERVERS = ("model.start", "features.fitted_", "features.names")
@@ -117,6 +120,30 @@ def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
                 "not set it there (server_may_set in conf/), or the run was not started with "
                 "`murmur engine=deploy`"
             )
+
+
+def started_with(config: DictConfig) -> str:
+    """A digest, in hexadecimal, of all that a client is built from and a server has set.
+
+    The server's and each client's are the same where they would do the same (``require_same``).
+    Clients of a secure sum that were started with another configuration do not cancel their masks.
+
+    Args:
+        config: the server's, or that of a device or a simulated client.
+    """
+    public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
+    leaves = {key: _equal(value) for key, value in (*_leaves(config), *public.items())}
+    plain = json.dumps(leaves, sort_keys=True, default=str)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _equal(value: Any) -> Any:
+    """``value`` with numbers that are equal written alike: 1, 1.0 and true are to a comparison."""
+    if isinstance(value, list):
+        return [_equal(item) for item in value]
+    if isinstance(value, bool | int) and float(value) == value:
+        return float(value)
+    return value
 
 
 def run_name(run_config: Mapping[str, Any], run_id: int) -> str:

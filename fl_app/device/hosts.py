@@ -4,10 +4,13 @@ Called for messages that ask for a release (``fl_app.client_app``), after the po
 the device has agreed to the run. It imports PyTorch, which other messages do without.
 """
 
+from dataclasses import replace
+
 from omegaconf import DictConfig
 
 from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.device.agreement import started_with
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.hosts import build_trainer, require_usable, values_of
@@ -51,7 +54,7 @@ class DeviceHost(Host):
         super().__init__(
             home=home,
             hosted=owner.clients,
-            secure=home.parties(privacy.secure_sums()),
+            secure=replace(home.parties(privacy.secure_sums()), started=started_with(config)),
             stack=compute.stack,
             **values,
         )

@@ -109,7 +109,8 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
 
     def answer(message: Message, _: Context) -> Message:
         host = host_for(config, home, SimulatedHost)
-        return Message(host.answer(message.content), reply_to=message)
+        answered = host.answer(message.content, message.metadata.message_type)
+        return Message(answered, reply_to=message)
 
     with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
         Experiment(config).run(grid, folder)

@@ -24,6 +24,7 @@ from clients.protected_evaluation import EvaluationClient
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.device.agreement import started_with
 from fl_app.run.population import Population, population
 from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset
@@ -264,7 +265,8 @@ class SimulatedHost(host.Host):
         privacy: PrivacySettings = build(config.privacy, "privacy")
         sums = privacy.secure_sums()
         people = range(len(self.population.shards))
-        parties = host.SecureParties(home, people, sums.owner_rules(), sums.is_on)
+        rules, started = sums.owner_rules(), started_with(config)
+        parties = host.SecureParties(home, people, rules, sums.is_on, started=started)
         data = SimulatedData(self.population)
         values = values_of(config, home, self.population, self.trainer, data)
         stack = compute.stack

@@ -23,6 +23,7 @@ from fl_app.config.building import build, is_refusal, require
 from fl_app.config.errors import ConfigError
 from fl_app.config.own_classes import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.device.agreement import started_with
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.population import Population
@@ -85,6 +86,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         split=population.split_by_rows,
         warnings=population.warnings,
         strategy=str(config.strategy.name),
+        started=started_with(config),
     )
     strategy: CohortStrategy = build(
         config.strategy.server, "strategy", setup, knobs=config.strategy

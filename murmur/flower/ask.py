@@ -42,6 +42,9 @@ ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
 ASKED = "murmur"  # the record of a message that holds the ask
 DEVICE = "device"  # in a reply to the first phase: what the client says of itself
+# In that record, and in the one that holds the ask: digest of the run-config of its clients, which
+# their app reads. A client that was started with another one is in no sum with them.
+STARTED = "started"
 
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")

@@ -45,7 +45,15 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
-from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error, reply_to
+from murmur.round.task import (
+    RECORD,
+    REFUSED,
+    RequestError,
+    Task,
+    log_error,
+    reply_to,
+    started_with,
+)
 from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
 
@@ -246,14 +254,21 @@ def _answer(
     home = device.home
     kind = message.metadata.message_type
     if kind == protocol.KIND and protocol.ASKED in content.config_records:
-        return RecordDict({protocol.DEVICE: ConfigRecord(dict(device.facts()))})
+        facts: dict[str, Any] = {
+            **device.facts(),
+            protocol.STARTED: started_with(context.run_config),
+        }
+        return RecordDict({protocol.DEVICE: ConfigRecord(facts)})
     if kind == protocol.KIND:
         # No phase but the masking one is charged, and so asks the policy.
         home.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
     ask = Ask.in_message(content)
-    if kind.partition(".")[0] != ask.purpose or kind != content[protocol.ASKED].get("kind"):
+    named = content.config_records[protocol.ASKED]
+    if kind.partition(".")[0] != ask.purpose or kind != named.get("kind"):
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
+    if named.get(protocol.STARTED) != started_with(context.run_config):
+        raise RequestError("run_config: this client was started with another than the others")
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
@@ -270,7 +285,7 @@ def _answer(
             parse=lambda content, hosted: [_task(ask, content, parties.place)],
             account=lambda client: OWNER,
         )
-        return host.answer(content)
+        return host.answer(content, kind)
 
 
 def _alone(
@@ -282,7 +297,8 @@ def _alone(
     RequestError, before the charge or at it, where nothing may leave; the log says why.
     """
     kind = message.metadata.message_type
-    own = ConfigRecord({"ask": ask.to_json(), "kind": kind, "clients": [OWNER]})
+    about: dict[str, Any] = {"ask": ask.to_json(), "kind": kind, "clients": [OWNER]}
+    own = ConfigRecord({**about, protocol.STARTED: started_with(context.run_config)})
     asked = make_message(
         message.metadata, content=RecordDict({**dict(message.content.items()), protocol.ASKED: own})
     )
@@ -316,7 +332,7 @@ class _Owner(SecureParties):
 
     @property
     def names(self) -> Path:
-        """Of the sums that this device has joined, at whatever place."""
+        """Where it stands which sums this device has joined, at whatever place."""
         return self.home.folder / "sum.joined"
 
     def identity(self, client: int) -> bytes:

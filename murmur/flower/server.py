@@ -436,6 +436,8 @@ class PrivateGrid(GridAround):
         Where the statement is written.
     known : dict
         What nodes have said of themselves (``FACTS``); whoever has answered is not asked again.
+    started : dict
+        Digest of the run-config with which a node says that it was started.
     stated : bool
         Whether the log has named the statement's file.
     """
@@ -451,6 +453,7 @@ class PrivateGrid(GridAround):
         self.asked: set[int] = set()
         self.folder = Path(os.environ.get("MURMUR_RESULTS", _FOLDER)).absolute() / self.run_name
         self.known: dict[int, dict[str, bool]] = {}
+        self.started: dict[int, str] = {}
         self.stated = False
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -608,6 +611,10 @@ class PrivateGrid(GridAround):
             placement=_Places(nodes),
             minimum=ask.minimum,
         )
+        # This process is not told with what clients are started. One that says another digest than
+        # most will refuse, and drop out.
+        said = Counter(self.started[node] for node in nodes if node in self.started)
+        started = max(said, key=said.__getitem__, default="")
         sums = Sums(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
         phase = Phase(
@@ -618,7 +625,11 @@ class PrivateGrid(GridAround):
                 model=np.zeros(0, np.float32),
                 codec=codec,
                 event=ask.event,
-                settings={"ask": ask.to_json(), "kind": kind},  # type: ignore[dict-item]
+                settings={  # type: ignore[dict-item]
+                    "ask": ask.to_json(),
+                    "kind": kind,
+                    protocol.STARTED: started,
+                },
                 kind=kind,
                 records=content,
             ),
@@ -652,6 +663,7 @@ class PrivateGrid(GridAround):
                 continue
             record = reply.content.config_records.get(protocol.DEVICE, ConfigRecord())
             self.known[node] = {name: record.get(name) is True for name in FACTS}
+            self.started[node] = str(record.get(protocol.STARTED, ""))
         if unprotected == len(nodes):
             raise RunError(
                 "the clients' app is not protected, so nothing was asked of it "

@@ -74,7 +74,7 @@ from murmur.round.task import (
     question,
 )
 from murmur.secure_sum.client import SecureClient
-from murmur.secure_sum.identity import SeenPeers, identity_in, identity_of
+from murmur.secure_sum.identity import MOST_PEERS, SeenPeers, identity_in, identity_of
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import STATES, SumStates
 from murmur.secure_sum.terms import Phase, SecureSumError, Terms, release_digest
@@ -350,12 +350,13 @@ class Host:
     account: Account = int
     stack: int = 1
 
-    def answer(self, content: RecordDict) -> RecordDict:
+    def answer(self, content: RecordDict, kind: str = "") -> RecordDict:
         """The reply to one message, for all the clients that it names.
 
         What returns is what the ledger has stored: no byte leaves that is not committed. Refusals
         and failures of single clients are in the reply. An invalid policy or a ledger that cannot
-        be trusted refuses all of them.
+        be trusted refuses all of them. ``kind``: Flower's type of the message, to which a secure
+        sum is bound.
 
         RequestError where the message is malformed: there is nobody to answer for then.
         """
@@ -368,7 +369,7 @@ class Host:
             stored = self.ledger.reply(request, self._allow)
             if stored is None:
                 tasks = self._tasks(content)
-                collector = self._collector(content, self._half(tasks[0]), request)
+                collector = self._collector(content, kind, self._half(tasks[0]), request)
                 refused: dict[int, str] = {}
                 admitted = self._charged(tasks, request, collector, refused)
                 self._release_all(admitted, collector, refused)
@@ -394,14 +395,13 @@ class Host:
             return self.evaluator
         return self.client
 
-    def _collector(self, content: RecordDict, half: Client, request: str) -> Collector:
+    def _collector(self, content: RecordDict, kind: str, half: Client, request: str) -> Collector:
         """What takes this message's releases: a plain sum, rows, or masked vectors.
 
         Under secure aggregation rows stay refused, for each would be one client's own.
         """
-        collector = self.secure.collector(
-            content, self.terms, partial(self.ledger.is_charged, request)
-        )
+        is_charged = partial(self.ledger.is_charged, request)
+        collector = self.secure.collector(content, kind, self.terms, is_charged)
         # Under secure aggregation, unmasked contributions are rejected.
         if not half.summed and type(collector) is PlainSum:
             return SideBySide()
@@ -753,6 +753,8 @@ class MaskedVectors(SideBySide):
     content : RecordDict
         The message: what is asked, and phase MASK of the protocol. RequestError where that is
         malformed.
+    kind : str
+        Flower's type of the message.
     run : RunTerms
         What all releases of the run have in common.
     charged : bool
@@ -764,13 +766,18 @@ class MaskedVectors(SideBySide):
     name = "masked"
 
     def __init__(
-        self, parties: SecureParties, content: RecordDict, run: RunTerms, charged: bool
+        self,
+        parties: SecureParties,
+        content: RecordDict,
+        kind: str,
+        run: RunTerms,
+        charged: bool,
     ) -> None:
         super().__init__()
         self.parties = parties
         self.run = run
         self.request = _request(content.config_records[RECORD])
-        self.asked = question(content)
+        self.asked = question(content, kind, parties.started)
         self.charged = charged
         self._states = parties.states(self.request)
 
@@ -849,12 +856,15 @@ class SecureParties:
         What terms the clients accept.
     is_on : bool
         Whether this run's clients mask what they release.
+    started : str
+        Digest of the configuration that they were started with (``SumSetup.started``).
     """
 
     home: Home
     hosted: Collection[int]
     rules: OwnerRules
     is_on: bool
+    started: str = field(default="", kw_only=True)
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -876,7 +886,8 @@ class SecureParties:
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
-            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers")
+            most = MOST_PEERS + len(self.hosted)
+            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers", most)
             for client in request.messages:
                 try:
                     answered[client] = self._answer(request, client, states, seen)
@@ -896,13 +907,14 @@ class SecureParties:
         return RecordDict({RECORD: ConfigRecord(record)})
 
     def collector(
-        self, content: RecordDict, run: RunTerms, is_charged: Callable[[], bool]
+        self, content: RecordDict, kind: str, run: RunTerms, is_charged: Callable[[], bool]
     ) -> Collector:
         """What takes the releases that a message asks for.
 
         Where the run masks, a message without phase MASK gets nothing that costs anything.
-        RequestError where the server wants masks and the run has none. ``run``: what
-        all its releases have in common. ``is_charged``: whether the ledger knows the message.
+        RequestError where the server wants masks and the run has none. ``kind``: Flower's type of
+        the message. ``run``: what all its releases have in common. ``is_charged``: whether the
+        ledger knows the message.
         """
         record = content.config_records.get(RECORD)
         if not self.is_on:
@@ -913,7 +925,7 @@ class SecureParties:
             return PlainSum()
         if record is None:
             return UnchargedSum()
-        return MaskedVectors(self, content, run, is_charged())
+        return MaskedVectors(self, content, kind, run, is_charged())
 
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
@@ -927,7 +939,7 @@ class SecureParties:
 
     @property
     def names(self) -> Path:
-        """The file of all sums that those who live here have joined, in any run."""
+        """Where it stands which sums those who live here have joined (``JoinedSums``)."""
         return secure_folder(self.home.folder) / "joined"
 
     def states(self, request: Request) -> SumStates:

@@ -46,6 +46,8 @@ class SumSetup:
         Its name in the configuration, which clients compare with their own.
     query : str
         Flower's type of the messages of secure sums.
+    started : str
+        Digest of the configuration that clients are started with, to which sums are bound.
     """
 
     seed: int
@@ -56,6 +58,7 @@ class SumSetup:
     placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     strategy: str = ""
     query: str = "query"
+    started: str = ""
 
     @property
     def least_survivors(self) -> int:

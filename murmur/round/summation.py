@@ -383,7 +383,9 @@ class SecureSummation(Summation):
 
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add phase MASK of a node's clients to ``content``, the request to train."""
-        asked = self._sums[0].asked or question(content)  # all of a phase are asked alike
+        asked = self._sums[0].asked  # all of a phase are asked alike
+        if not asked:
+            asked = question(content, self.question.kind, self.sums.setup.started)
         for each in self._sums:
             each.asked = asked
         content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
@@ -460,7 +462,9 @@ class SecureSummation(Summation):
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
         dropouts = int(settings.dropouts * terms.holders)  # expected, of a client's share holders
-        return SecureServer(terms, dropouts, self.sums.blame.most, settings.pinned(terms.clients))
+        blame = self.sums.blame
+        pinned = settings.pinned(terms.clients)
+        return SecureServer(terms, dropouts, blame.most, pinned, blame.contradictions)
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""

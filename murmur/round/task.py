@@ -189,13 +189,22 @@ def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
     return _hash(content, (run, algorithm, noise)).hex()
 
 
-def question(content: RecordDict) -> bytes:
+def question(content: RecordDict, kind: str, started: str) -> bytes:
     """A digest of what all clients of a sum are asked in phase MASK, whichever node they are on.
 
     Model, arrays, settings and metrics, without who is asked; pairwise masks are bound to it, so
     that masks of clients that were asked different things do not cancel. 32 bytes.
+
+    ``kind``: Flower's type of the message, whose suffix may choose among an app's functions.
+    ``started``: digest of the configuration that the run's clients were started with.
     """
-    return _hash(content, ("question to a sum",), alike=True)
+    return _hash(content, ("question to a sum", kind, started), alike=True)
+
+
+def started_with(run_config: Mapping[str, object]) -> str:
+    """A digest of Flower's run-config, the same on every machine, in hexadecimal."""
+    each = [framed(key.encode(), _as_sent(value)) for key, value in sorted(run_config.items())]
+    return hashlib.sha256(framed(b"run-config", *each)).hexdigest()
 
 
 def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> bytes:

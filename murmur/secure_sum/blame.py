@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.secure_sum.contradictions import Contradictions
+
 DEDUCED = (
     "no few other clients explain all the sums that were impossible, and shares that did not arrive"
 )
@@ -23,13 +25,15 @@ DEDUCED = (
 class Blame:
     """``accused``: for the rest of the run, with reasons. ``spoiled``: sets with a liar in each.
 
-    ``most``: how many clients of the federation may lie.
+    ``most``: how many clients of the federation may lie. However many do, so many at most are named
+    without a proof. ``contradictions``: for which somebody was left out, not named.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.accused: dict[int, str] = {}
         self.spoiled: list[tuple[int, ...]] = []
+        self.contradictions = Contradictions()
 
     def add(self, accused: Mapping[int, str], spoiled: Iterable[Sequence[int]]) -> dict[int, str]:
         """Take up what a round has shown; who is named for the first time, and why.
@@ -47,7 +51,11 @@ class Blame:
 
     def state(self) -> dict[str, NDArray]:
         """For a checkpoint."""
-        plain = {"accused": self.accused, "spoiled": self.spoiled}
+        plain = {
+            "accused": self.accused,
+            "spoiled": self.spoiled,
+            "contradictions": sorted(self.contradictions.pairs),
+        }
         return {"blame": np.frombuffer(json.dumps(plain).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
@@ -55,6 +63,8 @@ class Blame:
         plain = json.loads(state["blame"].tobytes())
         self.accused = {int(client): why for client, why in plain["accused"].items()}
         self.spoiled = [tuple(clients) for clients in plain["spoiled"]]
+        pairs = plain.get("contradictions", ())  # which earlier versions did not keep
+        self.contradictions = Contradictions((one, other) for one, other in pairs)
 
     def _deduced(self) -> dict[int, str]:
         """Those without whom the impossible sums need more liars than there may be."""

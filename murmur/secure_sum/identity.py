@@ -25,6 +25,9 @@ from murmur.common import framed, locked, replace_durably, sync_folder
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, Terms, context
 
+# Clients whose key a place remembers at first sight, at most, beside those that live there. A line
+# has 86 bytes at most.
+MOST_PEERS = 100_000
 IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
 _SIZES = (IDENTITY_BYTES, POINT_BYTES, POINT_BYTES, POINT_BYTES, SIGNATURE_BYTES)
@@ -160,16 +163,29 @@ class SeenPeers:
     For a device whose owner has pinned nobody: the first key that a server shows for a client is
     remembered, and another one is not accepted from then on. Made for one message, whose clients
     may be answered once ``keep`` has returned.
+
+    Args:
+        path: the file, with a line for each client.
+        most: so many clients are remembered; beside others the device takes no part from then on.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most: int = MOST_PEERS) -> None:
         self.path = path
+        self.most = most
         self._new: dict[int, bytes] = {}
 
     def accepts(self, client: int, key: bytes) -> bool:
-        """A client keeps the key that it was first seen with, and nobody else may have it."""
+        """A client keeps the key that it was first seen with, and nobody else may have it.
+
+        SecureSumError for one more than can be remembered.
+        """
         if client in self._seen or key in self._owners:
             return self._seen.get(client) == key
+        if len(self._seen) >= self.most:
+            raise SecureSumError(
+                f"client {client} has not been seen before, and of no more than {self.most} a key "
+                "is remembered"
+            )
         self._seen[client] = self._new[client] = key
         self._owners[key] = client
         return True
@@ -182,7 +198,7 @@ class SeenPeers:
         if not self._new:
             return
         with locked(self.path.parent):  # another message may show others
-            latest = SeenPeers(self.path)
+            latest = SeenPeers(self.path, self.most)
             if not all(latest.accepts(client, key) for client, key in self._new.items()):
                 raise SecureSumError("other keys of the same clients were shown meanwhile")
             lines = (f"{client} {key.hex()}\n" for client, key in sorted(latest._seen.items()))

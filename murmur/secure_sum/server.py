@@ -3,11 +3,13 @@
 Replies are untrusted. A client that sends what no honest client can send is ``accused``, with the
 reason; one that is left out without proven fault is ``dropped``. Where a dealer's shares did not
 reach a holder, one of the two has lied, and nothing is disclosed that would say which:
-``conflicts``. The server holds one running total of masked vectors and never an unmasked vector.
+``conflicts``. Of clients that contradict each other so few go that liars cost no more others their
+place than they are themselves (``contradictions``). The server holds one running total of masked
+vectors and never an unmasked vector.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
@@ -17,9 +19,12 @@ from numpy.typing import NDArray
 from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
+from murmur.secure_sum.contradictions import Contradictions, Pair
 from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
 from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part, part_ids
+
+_NAMED = 10  # clients in one reason, at most
 
 
 class SecureServer:
@@ -33,6 +38,7 @@ class SecureServer:
         dropouts: how many share holders of each client are expected to fall silent.
         liars: how many clients may lie: whether a dealer's accomplices are proven rests on it.
         pinned: clients' long-term keys, where these are known beforehand; else empty.
+        contradictions: those of the run's earlier sums, to which this one's are added.
 
     Attributes:
         asked: digest of what clients are asked in phase MASK; set it before their replies come.
@@ -49,11 +55,13 @@ class SecureServer:
         dropouts: int = 0,
         liars: int = 0,
         pinned: Mapping[int, bytes] | None = None,
+        contradictions: Contradictions | None = None,
     ) -> None:
         self.terms = terms
         self.dropouts = dropouts
         self.liars = liars
         self.pinned = pinned or {}
+        self.contradictions = contradictions or Contradictions()
         self.asked = b""
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
@@ -122,9 +130,8 @@ class SecureServer:
     def _part_strangers(self) -> None:
         """Leave out so many that nobody is left of whom another has not accepted the key.
 
-        Masks of such a pair would not cancel. Whoever is in most pairs goes first; of a single pair
-        it is who does not accept, or one liar could keep out whom it likes. Nobody is accused: a
-        device that was set up anew has another key.
+        Masks of such a pair would not cancel. Nobody is accused: a device that was set up anew has
+        another key. Where keys are pinned all have shown theirs, and it is who does not accept one.
         """
         pairs = [
             (client, v)
@@ -132,16 +139,17 @@ class SecureServer:
             for v in self._among(client, self._sealed)
             if v not in boxes
         ]
-        while pairs:
-            often = Counter(chain.from_iterable(pairs))
-            worst = max(often, key=often.__getitem__)
-            client, other = next(pair for pair in pairs if worst in pair)
-            del self._sealed[worst]
-            self.dropped[worst] = (
+        if self.pinned:
+            gone = {client for client, _ in pairs}
+        else:
+            gone = self.contradictions.left_out(pairs, self.accused)
+        for one in sorted(gone):
+            del self._sealed[one]
+            client, other = next(pair for pair in pairs if one in pair)
+            self.dropped[one] = (
                 f"client {client} does not accept client {other}'s long-term key: it has pinned or "
-                "first seen another"
+                f"first seen another{_others(one, pairs)}"
             )
-            pairs = [pair for pair in pairs if worst not in pair]
 
     def _for_holder(self, client: int) -> bytes:
         """Each neighbour's box for ``client``, and the test of what is in it."""
@@ -168,26 +176,19 @@ class SecureServer:
                 self.conflicts += [(v, client) for v in dealt if v not in held]
         self._require(len(self._held), Phase.CHECK)
 
-    def lists(self, without: Container[int] = ()) -> dict[int, bytes]:
+    def lists(self, without: Collection[int] = ()) -> dict[int, bytes]:
         """Then: who is to be in the sum, for each of them.
 
-        ``without``: those who were named in earlier rounds. A dealer that keeps too few holders
-        after the expected dropouts is left out, unaccused: what it masks could not be unmasked.
+        ``without``: those who were named in earlier rounds. Where a dealer keeps too few holders
+        after the expected dropouts, what it masks could not be unmasked: it is left out, unaccused,
+        or those are who say that they hold nothing of it.
         """
         included = {c for c in self._held if c not in self.accused and c not in without}
-        refused = Counter(dealer for dealer, _ in self.conflicts)
-        spare = self.terms.holders - self.dropouts - self.terms.threshold
-        lonely = [
-            c
-            for c in sorted(included)
-            if 0 < refused[c] > spare or self._holders(c, included) < self.terms.threshold
-        ]
-        while lonely:
-            included.difference_update(lonely)
-            self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
-            lonely = [
-                c for c in sorted(included) if self._holders(c, included) < self.terms.threshold
-            ]
+        gone = self._short(included, without)
+        while gone:
+            included.difference_update(gone)
+            self.dropped |= gone
+            gone = self._short(included, without)
         self.included = frozenset(included)
         self._require(len(included), Phase.CHECK)
         return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
@@ -267,6 +268,37 @@ class SecureServer:
         return masks.from_words(self._total, self.terms.bits, signed)
 
     # Helpers --------------------------------------------------------------------------------
+
+    def _short(self, included: Container[int], named: Collection[int]) -> dict[int, str]:
+        """Without whom fewer of ``included`` have too few holders, and why; empty: nobody has.
+
+        ``named``: known liars.
+        """
+        denied = [
+            (holder, dealer)
+            for dealer, holder in self.conflicts
+            if dealer in included and holder in included
+        ]
+        often = Counter(dealer for _, dealer in denied)
+        few = {c for c in self._held if c in included and self._too_few(c, included)}
+        spare = self.terms.holders - self.dropouts - self.terms.threshold
+        short = {dealer for dealer, count in often.items() if count > spare or dealer in few}
+        pairs = [pair for pair in denied if pair[1] in short]
+        if not pairs:
+            return dict.fromkeys(sorted(few), "too few hold shares of its secrets")
+        gone = self.contradictions.left_out(pairs, {*self.accused, *named})
+        found = {}
+        for one in sorted(gone):
+            holder, dealer = next(pair for pair in pairs if one in pair)
+            found[one] = (
+                f"too few hold shares of client {dealer}'s secrets, and client {holder} says that "
+                f"it does not{_others(one, pairs)}"
+            )
+        return found
+
+    def _too_few(self, owner: int, included: Container[int]) -> bool:
+        """Whether fewer of ``included`` hold shares of ``owner``'s secrets than restore one."""
+        return self._holders(owner, included) < self.terms.threshold
 
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
         """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
@@ -387,3 +419,15 @@ class SecureServer:
                     f"aborted after phase {phase}: {holders} clients are left that hold shares "
                     f"of client {owner}'s secrets, {self.terms.threshold} are needed"
                 )
+
+
+def _others(one: int, pairs: Iterable[Pair]) -> str:
+    """With whom else ``one`` contradicts, by the sum's ``pairs``: the end of a reason."""
+    others = sorted({other for pair in pairs if one in pair for other in pair} - {one})
+    if len(others) < 2:
+        return ""
+    first = ", ".join(map(str, others[:_NAMED]))
+    more = ""
+    if len(others) > _NAMED:
+        more = f" and {len(others) - _NAMED} more"
+    return f"; it contradicts clients {first}{more} so"

@@ -2,15 +2,18 @@
 
 On a device every message is answered by a fresh process, so nothing can wait in memory. States
 hold secrets: only their owner may read them, and when the sum is over (or a client gives up) they
-are gone. The names of all sums that were joined, in any run, stay in a file: none is joined twice.
+are gone. Which sums were joined stays, in any run (``JoinedSums``): none is joined twice.
 
 The last answers stay too. A server that was killed asks again, and the same request gets the same
 bytes; anything else in a phase that is done gets nothing.
 """
 
 import hashlib
+import os
+import sqlite3
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +25,12 @@ from murmur.secure_sum.shares import SHARE_BYTES
 from murmur.secure_sum.terms import SecureSumError, Terms, join, join_ids, part, part_ids
 
 STATES = ".states"  # ends the names of their files
+# Runs whose last sum a place remembers, at most, in some 80 bytes for each client. A run's server
+# has one name for trainings and one for evaluations, and others each time that it is started.
+MOST_RUNS = 2**16
+_WAIT_SECONDS = 30.0  # for another process that notes a sum
+_TABLE = """CREATE TABLE IF NOT EXISTS joined
+    (run BLOB, client INTEGER, round INTEGER, PRIMARY KEY (run, client)) WITHOUT ROWID"""
 _ID_BYTES = 8
 # Of a state: whose it is, its four secrets, how many phases are done, places of what is alike.
 _FIXED = struct.Struct(f">Q{4 * f'{KEY_BYTES}s'}B5I")
@@ -36,7 +45,7 @@ class SumStates:
 
     Args:
         folder: of the states of one run, in which a client is in one sum at a time.
-        names: the file of all sums that were joined, which all runs share.
+        names: where it stands which sums were joined, in all runs (``JoinedSums``).
         run, round: the sum, as its terms name it.
         clients: whom the message names, by the ids under which this place knows them.
     """
@@ -45,9 +54,10 @@ class SumStates:
         self, folder: Path, names: Path, run: str, round: int, clients: Collection[int]
     ) -> None:
         self.folder = folder
-        self.names = names
+        self.known = JoinedSums(names)
+        self.run = run
         self.round = round
-        self.sum = hashlib.sha256(framed(run.encode(), str(round).encode())).hexdigest()
+        self.sum = _sum_of(run, round)
         self._joining: set[int] = set()
         self._changed: dict[int, tuple[SecureClient, str | None, bytes]] = {}
         self._file_of: dict[int, _File] = {}
@@ -57,10 +67,9 @@ class SumStates:
     def join(self, client: int, party: SecureClient) -> None:
         """Begin with a new sum; what was left of an older one is lost once this is kept.
 
-        SecureSumError for a sum that was joined before.
+        SecureSumError for a sum that was joined before, or is older than one that was.
         """
-        if client in self._had_joined:
-            raise SecureSumError(f"round {self.round} of this run was joined before")
+        _require_later(self._had_joined.get(client), self.round)
         self._joining.add(client)
         self.put(client, party)
 
@@ -122,7 +131,7 @@ class SumStates:
         self._own = self.folder / f"{self.sum}.{min(clients, default=0)}{STATES}"
         left = set(clients)
         self._look(self._own, left)
-        if left & self._had_joined:
+        if any(self._had_joined.get(client) == self.round for client in left):
             for path in sorted(self.folder.glob(f"{self.sum}.*{STATES}")):
                 self._look(path, left)
 
@@ -146,33 +155,117 @@ class SumStates:
         return file
 
     @cached_property
-    def _had_joined(self) -> set[int]:
-        """Who had joined this sum when the message came: the file has all sums of a long run."""
-        return self._joined()
-
-    def _joined(self) -> set[int]:
-        """Who has joined this sum by now."""
-        try:
-            lines = self.names.read_text(encoding="ascii").splitlines()
-        except FileNotFoundError:
-            return set()
-        mine = (line.split()[1:] for line in lines if line.startswith(self.sum))
-        return {int(client) for clients in mine for client in clients}
+    def _had_joined(self) -> dict[int, int]:
+        """The last round of this run that clients had joined when the message came."""
+        return self.known.last(self.run, self.round)
 
     def _keep_names(self) -> None:
         """Note who joins, and drop what is left of other sums of the run."""
-        with locked(self.names.parent):  # another run may be joining
-            if self._joining & self._joined():
-                raise SecureSumError(f"round {self.round} of this run was joined before")
-            before = b""
-            if self.names.exists():
-                before = self.names.read_bytes()
-            clients = " ".join(map(str, sorted(self._joining)))
-            replace_durably(self.names, before + f"{self.sum} {clients}\n".encode("ascii"))
-            sync_folder(self.names.parent)
+        self.known.add(self._joining, self.run, self.round)
         for path in self.folder.glob(f"*{STATES}"):
             if not path.name.startswith(self.sum):
                 path.unlink(missing_ok=True)
+
+
+class JoinedSums:
+    """Which sums the clients of one place have joined, in all runs and for good.
+
+    Rounds of a run have ascending numbers. So of each run a client's last round is enough: that one
+    and all below it are refused. Nothing is ever forgotten. A place that remembers ``most`` runs
+    joins sums of no other one.
+
+    Args:
+        names: names the file, ``names`` and ".sqlite". At ``names`` itself may lie what earlier
+            versions wrote: a sum in each line, which is read and never grows.
+        most: see above.
+    """
+
+    def __init__(self, names: Path, most: int = MOST_RUNS) -> None:
+        self.path = names.with_name(f"{names.name}.sqlite")
+        self.older = names
+        self.most = most
+
+    def last(self, run: str, round: int) -> dict[int, int]:
+        """The last round of ``run`` that each client has joined, or ``round`` if it has that one.
+
+        SecureSumError where the file is damaged.
+        """
+        found = self._of_older(run, round)
+        if self.path.exists():
+            with self._opened() as file:
+                found |= _last(file, run)
+        return found
+
+    def add(self, clients: Iterable[int], run: str, round: int) -> None:
+        """That ``clients`` join this sum is on disk when this returns.
+
+        SecureSumError, and none of them does, where one has joined it or a later one of its run,
+        where it is of a run too many, and where the file is damaged or cannot be written.
+        """
+        joining = sorted(clients)
+        older = self._of_older(run, round)
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            sync_folder(self.path.parent)
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")  # another message may be joining
+            known = _last(file, run)
+            for client in joining:
+                _require_later((older | known).get(client), round)
+            [[count]] = file.execute("SELECT COUNT(DISTINCT run) FROM joined")
+            if not known and count >= self.most:
+                raise SecureSumError(
+                    f"sums of {count} runs were joined here, and of no more it can be remembered"
+                )
+            file.executemany(
+                "INSERT OR REPLACE INTO joined VALUES (?, ?, ?)",
+                [(_name_of(run), client, round) for client in joining],
+            )
+            file.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """The file; what was not committed when this ends is undone."""
+        try:
+            connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+            with closing(connection) as file:
+                file.execute("PRAGMA synchronous = FULL")
+                file.execute(_TABLE)
+                yield file
+        except sqlite3.Error as error:
+            raise SecureSumError(f"{self.path.name}, the sums that were joined: {error}") from error
+
+    def _of_older(self, run: str, round: int) -> dict[int, int]:
+        """``round`` for each client that has joined this sum by the older file."""
+        try:
+            lines = self.older.read_text(encoding="ascii").splitlines()
+        except FileNotFoundError:
+            return {}
+        name = _sum_of(run, round)
+        mine = (line.split()[1:] for line in lines if line.startswith(name))
+        return {int(client): round for clients in mine for client in clients}
+
+
+def _last(file: sqlite3.Connection, run: str) -> dict[int, int]:
+    """The last round of ``run`` by client."""
+    return dict(file.execute("SELECT client, round FROM joined WHERE run = ?", (_name_of(run),)))
+
+
+def _require_later(joined: int | None, round: int) -> None:
+    """SecureSumError where a client that had ``joined`` a round may not join ``round``."""
+    if joined == round:
+        raise SecureSumError(f"round {round} of this run was joined before")
+    if joined is not None and joined > round:
+        raise SecureSumError(f"round {round} of this run is older than one that was joined")
+
+
+def _name_of(run: str) -> bytes:
+    return hashlib.sha256(framed(b"run", run.encode())).digest()
+
+
+def _sum_of(run: str, round: int) -> str:
+    return hashlib.sha256(framed(run.encode(), str(round).encode())).hexdigest()
 
 
 @dataclass

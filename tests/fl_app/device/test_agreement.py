@@ -13,8 +13,9 @@ from fl_app.config.composition import choices, compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
-from fl_app.device.agreement import device_config, overrides_for_devices
+from fl_app.device.agreement import device_config, overrides_for_devices, started_with
 from fl_app.device.node_settings import OwnerSettings
+from fl_app.engines.deploy import device_overrides
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.round.task import REFUSED
@@ -103,6 +104,29 @@ def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experimen
     )
     assert found.strategy.client == config.strategy.client
     assert found.model == config.model and found.privacy == config.privacy
+
+
+@pytest.mark.parametrize("experiment", ["digits_votes", "digits_nbafl", "digits_kd_dpfl"])
+def test_sums_are_bound_to_all_that_a_device_was_started_with(experiment):
+    words = [
+        f"experiment={experiment}",
+        "engine=deploy",
+        "engine.superlink=it",
+        "run_dir=/some/run",
+    ]
+    given = [*words, *device_overrides(words)]
+    owner = OwnerSettings((3,), (1, 8, 8), 10)
+
+    def on_device(*more):
+        return started_with(device_config(to_run_config([*given, *more]), owner))
+
+    server = started_with(compose(given))
+    assert on_device() == server
+    assert on_device("run_dir=/another", "results_dir=/elsewhere") == server
+    others = ["strategy.local.epochs=7", "seed=9", f"federation.devices.public={'0' * 64}"]
+    assert len({server, *map(on_device, others)}) == 4
+    # An installed 1.0 is left out of what devices are sent where the user has typed 1.
+    assert started_with(compose([*given, "privacy.epsilon=2"])) == on_device("privacy.epsilon=2.0")
 
 
 def test_user_hears_before_a_run_that_devices_would_do_something_else():

@@ -1,6 +1,7 @@
 """A node's rules for secure sums: what its clients refuse, charge and remember."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, Summed
 from murmur.privacy.ledger import Ledger
 from murmur.round import summation
 from murmur.round.host import Host, SimulatedHome
-from murmur.round.task import question
+from murmur.round.task import question as question_of
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
 from tests.fl_app.running import run_inline
@@ -76,10 +77,10 @@ def masking_request(tmp_path, monkeypatch, *overrides):
     asked = []
     plainly = Host.answer
 
-    def recording(self, content):
+    def recording(self, content, kind):
         if "task" in content.config_records:
             asked.append((self, content))
-        return plainly(self, content)
+        return plainly(self, content, kind)
 
     monkeypatch.setattr(Host, "answer", recording)
     run_inline(tmp_path / "run", ON, "federation.num_rounds=1", *overrides, nodes=1)
@@ -193,6 +194,7 @@ def test_a_question_is_the_same_for_all_nodes_and_all_of_it_counts():
         arrays = ArrayRecord({"model": Array(np.array(values, np.float32))})
         return RecordDict({"model": arrays, "task": task})
 
+    question = partial(question_of, kind="train", started="")
     asked = question(content([1, 2]))
     assert asked == question(content([1, 2], clients=(1, 2)))
     others = [content([1, 3]), content([[1, 2]]), content([1, 2], epsilon=8.0)]

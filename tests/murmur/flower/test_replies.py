@@ -17,7 +17,7 @@ from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
 from murmur.round.summation import SecureSummation
-from murmur.round.task import RECORD
+from murmur.round.task import RECORD, started_with
 from murmur.secure_sum.terms import Terms, release_digest
 from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
 
@@ -229,6 +229,37 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
         return
     assert "round 1 was lost" in caplog.text
     assert model["weights"].data == record(MODEL)["weights"].data
+
+
+@pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
+@pytest.mark.parametrize("named", [False, True])
+def test_who_was_started_with_another_run_config_is_in_no_sum_with_the_others(
+    named, whom, tmp_path, caplog
+):
+    """``named``: the server tells each its own digest, so that nobody refuses."""
+
+    def lie(message, node):
+        about = message.content.config_records.get(RECORD)
+        if named and about is not None and about["phase"] == "mask":
+            started = started_with(configs[node])
+            asked = ConfigRecord({**message.content.config_records[ASKED], "started": started})
+            message.content = RecordDict({**message.content, ASKED: asked})
+        return message
+
+    configs = [{"local-epochs": 5 if place in whom else 1} for place in range(8)]
+    grid = Nodes(app_of(), devices=tmp_path, spoil=lie)
+    for config, context in zip(configs, grid._contexts.values(), strict=True):
+        context.run_config = config
+    result = started(grid)
+    paid = 0
+    for place in range(8):
+        with Ledger(tmp_path / str(place) / "ledger.sqlite") as ledger:
+            paid += ledger.releases()
+    if not named:  # those that most are not with refuse before they pay
+        assert paid == 7 and result.arrays["weights"].data != record(MODEL)["weights"].data
+        return
+    assert "round 1 was lost" in caplog.text
+    assert (result.arrays or record(MODEL))["weights"].data == record(MODEL)["weights"].data
 
 
 def test_terms_without_room_for_the_release_cost_nobody_anything(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from murmur.round.host import RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, question
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.store import JoinedSums
 from murmur.secure_sum.terms import Phase, SecureSumError, join_ids
 from tests.murmur.secure_sum.secure_summing import terms
 
@@ -41,7 +42,7 @@ class Node:
         home = SimulatedHome.of(self.folder)
         parties = SecureParties(home, CLIENTS, OwnerRules(), True)
         if phase is Phase.MASK:
-            collector = parties.collector(content, RUN, lambda: charged)
+            collector = parties.collector(content, "train", RUN, lambda: charged)
             try:
                 for client in here:
                     collector.add(client, CODEC, CODEC.pack(VECTORS[client]), 1)
@@ -60,17 +61,19 @@ class Power:
     def __init__(self, monkeypatch, place, after):
         self.left = place
         self.after = after
-        plainly = os.replace
+        for where, name in ((os, "replace"), (JoinedSums, "add")):
+            monkeypatch.setattr(where, name, self._failing(getattr(where, name)))
 
-        def replace(source, target):
+    def _failing(self, plainly):
+        def write(*arguments):
             self.left -= 1
             if self.left == 0 and not self.after:
                 raise KeyboardInterrupt
-            plainly(source, target)
+            plainly(*arguments)
             if self.left == 0:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(os, "replace", replace)
+        return write
 
     @property
     def failed(self):
@@ -83,7 +86,7 @@ def summed(nodes):
     And once more, which changes nothing. None where too few are left.
     """
     server = SecureServer(AGREED)
-    server.asked = question(RecordDict())
+    server.asked = question(RecordDict(), "train", "")
 
     def ask(phase, messages):
         found = {}
@@ -145,7 +148,7 @@ def test_who_has_masked_masks_again_for_the_very_same_message_only(tmp_path):
     assert node.ask(Phase.MASK, fewer) == {}
     assert node.ask(Phase.MASK, lists, {"another": 1.0}) == {}
     assert node.ask(Phase.MASK, lists, charged=False) == {}
-    server.asked = question(RecordDict())
+    server.asked = question(RecordDict(), "train", "")
     for client, vector in masked.items():
         server.add(client, vector)
     node.ask(Phase.CONFIRM, server.survivors_list())

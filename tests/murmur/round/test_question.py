@@ -7,7 +7,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
-from murmur.round.task import RECORD, digest, question
+from murmur.round import task
+from murmur.round.task import RECORD, digest, started_with
 
 
 def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2), ours="task"):
@@ -20,6 +21,25 @@ def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2), ours
             RECORD: ConfigRecord({"clients": list(sum_of)}),
         }
     )
+
+
+def question(content, kind="train", started=""):
+    return task.question(content, kind, started)
+
+
+def test_the_messages_type_and_what_clients_were_started_with_are_part_of_the_question():
+    # A server could have some call another function of the app, or give it another run-config.
+    others = [("train.other", "a"), ("evaluate", "a"), ("train", "b"), ("traina", "")]
+    found = {question(asked(), *other) for other in [("train", "a"), *others]}
+    assert len(found) == 5
+
+
+def test_a_run_config_has_one_digest_whatever_its_order():
+    one = {"rate": 0.1, "steps": 2, "name": "a", "on": True}
+    assert started_with(one) == started_with(dict(reversed(one.items())))
+    others = [{**one, "rate": 0.2}, {**one, "on": 1}, {**one, "name": "b"}, {"rate": 0.1}, {}]
+    others += [{**one, "more": ""}, {**one, "on": "True"}, {"ra": "te0.1"}]
+    assert len({started_with(each) for each in [one, *others]}) == 9
 
 
 @pytest.mark.parametrize("other", [{"rate": 0.2}, {"share": 0.6}, {"first": 1}, {"entry": 2}])

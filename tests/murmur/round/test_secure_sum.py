@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file
 from clients.privatekt import PrivateKTClient
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.device.agreement import started_with
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
@@ -18,11 +20,12 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round import phase
-from murmur.round.host import SecureParties
+from murmur.round.host import Host, SecureParties
 from murmur.round.summation import modulus_bits
+from murmur.round.task import RECORD
 from murmur.secure_sum.terms import Phase, SecureSumError
 from strategies.base import CohortStrategy
-from tests.fl_app.running import run_inline
+from tests.fl_app.running import SMALL, run_inline
 
 ON = "privacy.secure_aggregation=on"
 # Four of six must stay.
@@ -60,6 +63,32 @@ def test_weights_and_signed_numbers_sum_to_the_same_bits_too(tmp_path, strategy)
     secure = run_inline(tmp_path / "secure", f"strategy={strategy}", ON)
     assert model(secure) == model(plain)
     assert accuracies(secure) == accuracies(plain)
+
+
+@pytest.mark.parametrize("other", ["kind", "run_config"])
+def test_a_node_that_is_asked_by_another_type_or_was_started_with_other_words_sums_with_nobody(
+    tmp_path, monkeypatch, other
+):
+    # Before, their masks cancelled, and the server had the sum.
+    answer = Host.answer
+
+    def answering(self, content, kind=""):
+        masks = RECORD in content.config_records and "task" in content.config_records
+        if not masks or 0 not in content.config_records["task"]["clients"]:
+            return answer(self, content, kind)
+        if other == "kind":
+            return answer(self, content, "train.other")
+        secure = self.secure
+        self.secure = replace(secure, started=started_with(compose([*SMALL, ON, "seed=3"])))
+        try:
+            return answer(self, content, kind)
+        finally:
+            self.secure = secure
+
+    monkeypatch.setattr(Host, "answer", answering)
+    run = run_inline(tmp_path / "run", ON, "federation.num_rounds=1", nodes=6, workers=1)
+    [row] = [row for row in run.rows() if row["round"]]
+    assert not row["answered"]
 
 
 def test_results_with_a_neighbour_graph_are_the_same_too(tmp_path, plain_run):

@@ -7,7 +7,8 @@ from murmur.round.host import SimulatedHome
 from murmur.secure_sum.identity import new_identity
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import Phase
-from research.attacks.sums import ATTACKS, run
+from research.attacks.sums import ATTACKS, Attack, run
+from tests.murmur.secure_sum.test_contradictions import without_boxes
 
 SMALL = [
     "federation.num_rounds=2",
@@ -59,6 +60,20 @@ def test_a_liar_with_one_conflict_is_not_named_and_nobody_else_is(tmp_path):
     outcome = run(tmp_path / "run", ATTACKS["shuts out a victim"], 5, [LIAR], *SMALL)
     assert outcome.counted == [1, 2] and outcome.named == {}
     assert outcome.paid == dict.fromkeys(range(5), 2)
+
+
+def test_two_liars_do_not_have_another_left_out_in_each_round_and_the_rows_name_all(tmp_path):
+    # Before, they chose another victim in each round.
+    def accepts_no(liar, message, honest):
+        return without_boxes(liar.terms, liar.me, honest, {liar.terms.round - 1})
+
+    words = [*SMALL, "federation.num_rounds=5", "privacy.secure_sum.liars=0"]
+    outcome = run(tmp_path / "run", Attack(Phase.SHARE, accepts_no), 9, [7, 8], *words)
+    assert outcome.counted == [1, 2, 3, 4, 5] and outcome.named == {}
+    rows = [row for row in RunFolder(tmp_path / "run").rows() if row["round"]]
+    out = [set(map(int, row["failed"])) for row in rows]
+    assert out == [{0}, {7, 8}, {7, 8}, {7, 8}, {7, 8}]
+    assert "contradicts clients 7, 8 so" in rows[0]["failed"]["0"]
 
 
 def test_a_liar_that_cannot_be_proven_to_lie_costs_its_own_group_until_it_is_deduced(tmp_path):

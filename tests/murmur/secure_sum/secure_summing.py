@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 
+from murmur.secure_sum.blame import Blame
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import Peers
 from murmur.secure_sum.server import SecureServer
@@ -64,18 +65,26 @@ def secure_sum(
     entropy: str | None = None,
     liars: int = 0,
     peers: Mapping[int, Peers] | None = None,
+    blame: Blame | None = None,
+    identity: Callable[[int], bytes] | None = None,
+    pinned: Mapping[int, bytes] | None = None,
+    dropouts: int = 0,
 ) -> Outcome:
     """Run all phases; client ``c`` says nothing from phase ``drops[c]`` on.
 
     Between two phases every client is written down and read again, as on a device.
     ``to_client``, ``to_server``: what an adversary makes of the messages on their way. ``peers``:
-    of those clients that do not accept any key.
+    of those clients that do not accept any key. ``blame``: what earlier sums have shown.
+    ``identity``: clients' long-term keys; ``pinned``: those that the server knows. ``dropouts``: of
+    a client's holders, as many as it reckons with.
     """
-    it = Outcome(server=SecureServer(agreed, liars=liars))
+    blame = blame or Blame(0)
+    it = Outcome(server=SecureServer(agreed, dropouts, liars, pinned, blame.contradictions))
     states: dict[int, State] = {}
     for client in agreed.clients:
         drawn = [Random(f"{entropy} {client}").randbytes] if entropy else []
-        joined = SecureClient.join(agreed, client, None, *drawn)
+        own = identity(client) if identity else None
+        joined = SecureClient.join(agreed, client, own, *drawn)
         states[client] = written(joined)
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 
@@ -110,7 +119,8 @@ def secure_sum(
         sealed = server.shares(ask(Phase.SHARE, keys))
         server.checked(ask(Phase.CHECK, sealed))
         server.asked = ASKED
-        for client, packed in ask(Phase.MASK, server.lists()).items():
+        blame.add(server.accused, server.conflicts)
+        for client, packed in ask(Phase.MASK, server.lists(blame.accused)).items():
             server.add(client, packed)
         words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
         it.total = server.total(ask(Phase.REVEAL, words), signed)

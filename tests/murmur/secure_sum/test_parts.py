@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import BLOCK
-from murmur.secure_sum import masks, shares
+from murmur.secure_sum import masks, shares, store
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import (
     Party,
@@ -538,14 +538,14 @@ def test_clients_of_one_place_share_masks_only_where_they_were_told_the_same(
 
 def test_the_names_of_all_sums_are_not_read_for_each_client(tmp_path, monkeypatch):
     joined(tmp_path, *range(3))
-    plainly = SumStates._joined
+    plainly = store._last
     read = []
 
-    def counted(self):
-        read.append(self)
-        return plainly(self)
+    def counted(*which):
+        read.append(which)
+        return plainly(*which)
 
-    monkeypatch.setattr(SumStates, "_joined", counted)
+    monkeypatch.setattr(store, "_last", counted)
     joined(tmp_path, *range(3), round=2)
     assert len(read) == 2  # when the message comes, and under the lock
 
@@ -568,7 +568,9 @@ def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_
         with pytest.raises(SecureSumError, match="was joined before"):
             joined(tmp_path, 0, **again)
     joined(tmp_path, 1, round=4)  # another client's
-    joined(tmp_path, 0, round=3)
+    with pytest.raises(SecureSumError, match="older than one that was joined"):
+        joined(tmp_path, 0, round=3)
+    joined(tmp_path, 0, round=5)
 
 
 def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):

@@ -194,6 +194,26 @@ def test_an_index_that_no_longer_leads_to_its_entries_is_noticed(path):
     assert_refused(path, "damaged|malformed")
 
 
+def test_an_old_copy_of_database_and_anchor_is_not_noticed_by_the_device_even_if_it_is_named(
+    path, tmp_path
+):
+    # docs/ledger.md and docs/threat-model.md say so: nothing outside these files remembers.
+    copies = {suffix: tmp_path / f"old{suffix}" for suffix in ("", ".head")}
+    for suffix, copy in copies.items():
+        shutil.copy(beside(path, suffix), copy)
+    fill(path, range(4, 6))
+    with Ledger(path) as ledger:
+        name, later = ledger.id, len(list(ledger.entries()))
+    for suffix, copy in copies.items():
+        shutil.copy(copy, beside(path, suffix))
+    with Ledger(path, expected=name) as ledger:
+        assert len(list(ledger.entries())) == 16 < later
+    shutil.copy(copies[""], path)
+    fill(path, range(4, 6))
+    shutil.copy(copies[""], path)  # one of the two is not enough
+    assert_refused(path, "ends at entry 16")
+
+
 def test_an_old_copy_of_the_database_is_noticed(path, tmp_path):
     shutil.copy(path, tmp_path / "old")
     fill(path, rounds=range(4, 6))
