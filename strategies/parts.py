@@ -164,10 +164,10 @@ class PrivacyReport:
     def secure_exposure(self, release: Event, participations: Mapping[int, int]) -> Exposure:
         """What a server that sees sums only has learned of every client.
 
-        The noise of the others hides a client's release in a sum: of all of the smallest sum so
-        far, before the first of the smallest that the settings allow, less those who may side with
-        the server. That so many are honest is an assumption, which the statement names; so is what
-        keeps the server from more than sums.
+        The noise of the others hides a client's release in a sum: of the smallest that the settings
+        allow, as the client's own ledger is charged, less those who may side with the server. That
+        a sum was larger is known afterwards only, and is not counted. That so many are honest is an
+        assumption, which the statement names; so is what keeps the server from more than sums.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class PrivacyReport:
         settings = of.setup.secure_sums
         cohort = of.setup.cohort_size
         weights = of.weights()
-        survivors = of.sums.least_survivors or of.sums.least_hidden
+        survivors = of.sums.least_counted
         honest = max(1, survivors - settings.colluders)
         failure = settings.failure_probability(cohort)
 

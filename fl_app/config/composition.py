@@ -22,6 +22,7 @@ import copy
 import functools
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -78,6 +79,7 @@ MACHINE = (
 VOCABULARY = "model.vocabulary"
 PRECISION = "compute.precision"  # bfloat16 is more than another rounding
 DECIDED = ("compute.fused", PRECISION, VOCABULARY)  # what may be ``auto``
+PROMISES = ("privacy.threat", "privacy.unit", "privacy.delta")  # say what a budget is to promise
 FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
 _composing = threading.Lock()
@@ -114,7 +116,9 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     for override in values:
         _check_key(override, conf, choices)
     if any(_changes_keys(override) for override in values):
-        return finished(_raw_compose(for_hydra(overrides)))
+        config = _raw_compose(for_hydra(overrides))
+        _require_budget(config, words, choices)
+        return finished(config)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
     config = copy.deepcopy(_base(conf, choices))
@@ -125,7 +129,37 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
             OmegaConf.update(config, key, override.value(), merge=True, force_add=adds)
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override.input_line}: {one_line(error)}") from error
+    _require_budget(config, words, choices)
     return finished(config)
+
+
+def _require_budget(
+    config: DictConfig, words: Sequence[Override], choices: tuple[str, ...]
+) -> None:
+    """ConfigError where protection is asked for, and nobody has said with which budget.
+
+    Some strategies have no budget unless one is typed. An infinite one that is typed, or that an
+    experiment has chosen with its protection, is a baseline.
+    """
+    typed = {o.key_or_group: o.value() for o in words if not o.is_delete()}
+    epsilon = OmegaConf.select(config, "privacy.epsilon", default=None)
+    if epsilon != math.inf or {"privacy", "privacy.epsilon"} & set(typed):
+        return
+    asking = [
+        f"{key}={value}"
+        for key, value in typed.items()
+        if (key in PROMISES or key.partition(".")[0] == "protection")
+        and value not in (None, "none")
+    ]
+    protection = _composed(roots(), choices)[1]["protection"]
+    if protection != "none" and "experiment" not in typed:
+        asking.append(f"protection={protection}")
+    if asking:
+        raise ConfigError(
+            f"{asking[0]}: asks for protection, and strategy={config.strategy.name} has no budget "
+            "of its own, so that nothing would be noised; set privacy.epsilon, 4 for instance, or "
+            "privacy=none for a baseline without protection"
+        )
 
 
 def _suited(conf: Roots, overrides: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ axes.
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from typing import Any, cast
 import altair as alt
 import numpy as np
 import pandas
+import vl_convert
 from numpy.typing import NDArray
 
 from fl_app.config.errors import ConfigError, nearest
@@ -43,6 +45,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 _MARKS = {"proven": "circle", "assumed": "diamond", "void": "cross"}  # what a stated ε is
 HEIGHT = 260  # of a plot, in pixels
 WIDTH = 460  # of one that stands alone
+TITLE = WIDTH // 7  # letters in a line of its title
 ROW = 34  # of a row, where settings are rows
 MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
@@ -455,9 +458,11 @@ def stand_alone(figure: Figure) -> dict[str, Any]:
         A specification with the numbers, and the colours for white paper, in it.
     """
     charts = []
+    of_the_whole = ("params", "config", "$schema")
     for panel in figure.panels:
-        own = {key: value for key, value in panel.chart.items() if key not in ("data", "params")}
-        charts.append({**own, "title": panel.title, "width": WIDTH})
+        own = {key: value for key, value in panel.chart.items() if key not in of_the_whole}
+        title = textwrap.wrap(panel.title.replace(" = ", "\u00a0=\u00a0"), TITLE)
+        charts.append({**own, "title": title, "width": WIDTH})
     apart = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
     whole = {
         "concat": charts,
@@ -469,6 +474,17 @@ def stand_alone(figure: Figure) -> dict[str, Any]:
     }
     text = json.dumps(whole)
     return dict(json.loads(re.sub(r"var\(--(\w+)\)", lambda name: LIGHT[name[1]], text)))
+
+
+def as_svg(figure: Figure) -> str:
+    """A figure that stands alone as a picture: the same bytes for the same figure.
+
+    Vega numbers clipping paths on and on in a process; here they begin at 0 in each picture.
+    """
+    drawn: str = vl_convert.vegalite_to_svg(stand_alone(figure))
+    known = dict.fromkeys(re.findall(r'id="(clip\d+)"', drawn))
+    places = {name: f"clip{place}" for place, name in enumerate(known)}
+    return re.sub(r"\bclip\d+\b", lambda name: places.get(name[0], name[0]), drawn)
 
 
 def thin(numbers: Iterable[int], most: int = MOST_ROUNDS) -> list[int]:

@@ -51,12 +51,17 @@ def report(argv: list[str]) -> int:
     """
     options = parser_of("report").parse_args(argv)
     fl_app.require("report", "altair", "jinja2", "pandas", "vl_convert")
-    import vl_convert
-
-    from fl_app.report.figures import byte_count, rounds_figure, stand_alone
+    from fl_app.report.figures import as_svg, byte_count, rounds_figure
     from fl_app.report.page import page
     from fl_app.report.settings import group, score_names
-    from fl_app.report.tables import as_csv, as_latex, as_markdown, run_records, setting_records
+    from fl_app.report.tables import (
+        as_csv,
+        as_latex,
+        as_markdown,
+        references,
+        run_records,
+        setting_records,
+    )
 
     folder = Path(options.folder)
     source = read(folder)
@@ -73,11 +78,11 @@ def report(argv: list[str]) -> int:
         _write("--markdown", options.markdown, as_markdown(setting_records(source)).encode())
     if options.svg:
         scores = score_names(source.runs) or ["accuracy"]
-        drawn = rounds_figure(group(source.runs), scores[0])
+        grouping = group(source.runs)
+        drawn = rounds_figure(grouping, scores[0], references(grouping))
         if drawn is None:
             raise ConfigError(f"--svg={options.svg}: no round has been finished yet")
-        svg: str = vl_convert.vegalite_to_svg(stand_alone(drawn))
-        _write("--svg", options.svg, svg.encode())
+        _write("--svg", options.svg, as_svg(drawn).encode())
     damaged = [f"{run.name}/{problem}" for run in source.runs for problem in run.problems]
     if damaged:
         print(f"murmur report: damaged and left out: {'; '.join(damaged)}", file=sys.stderr)

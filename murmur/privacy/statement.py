@@ -368,20 +368,22 @@ def render(statement: Statement) -> str:
     """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
     lines = [f"Privacy statement: {statement.algorithm}"]
     lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
-    if not any(math.isfinite(g.stated) for g in statement.guarantees):
+    is_protected = any(math.isfinite(g.stated) for g in statement.guarantees)
+    if not is_protected:
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
     subject = UNITS[statement.unit]
     neighbours = NEIGHBOURS[statement.adjacency]
-    lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
+    if is_protected:
+        lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
     if statement.split:
         lines.append(f"Not protected: {statement.split}.")
     for guarantee in statement.guarantees:
         lines += _describe(guarantee, statement.adjacency)
     if statement.claim:
         lines.append(f"What the paper claims: {statement.claim}")
-    if statement.difference:
+    if statement.difference and is_protected:
         lines.append(f"Why proven differs from claimed: {statement.difference}")
     lines += [f"Warning: {warning}" for warning in statement.warnings]
     notes = dict.fromkeys(note for guarantee in statement.guarantees for note in guarantee.notes)
@@ -403,21 +405,25 @@ def card(statement: Statement) -> dict[str, str]:
     claims = []
     for guarantee in statement.guarantees:
         losses.append(_loss(guarantee))
-        rests_on += map(_brief, [*guarantee.assumptions, *guarantee.notes])
+        if math.isfinite(guarantee.stated):
+            rests_on += map(_brief, [*guarantee.assumptions, *guarantee.notes])
         if guarantee.claimed_total is not None:
             claimed = _shown(guarantee.claimed_total)
             claims.append(f"ε = {claimed} against {guarantee.adversary}")
     if statement.claim:
         claims.append(statement.claim)
     subject = UNITS[statement.unit]
-    if statement.split:
+    if not kept_from:
+        subject = "nothing"
+    elif statement.split:
         subject += f"; not {statement.split}"
-    each = "each " if len(losses) > 1 else ""
-    chance = f"{each}but for a chance of δ = {statement.delta:g}"
+    if kept_from:
+        each = "each " if len(losses) > 1 else ""
+        losses.append(f"{each}but for a chance of δ = {statement.delta:g}")
     return {
         "what is protected": subject,
         "from whom": kept_from[0] if kept_from else "nobody: nothing protects what was sent",
-        "privacy loss ε, chance δ": "; ".join([*losses, chance]),
+        "privacy loss ε, chance δ": "; ".join(losses),
         "under which assumption": "; ".join(dict.fromkeys(rests_on)) or "none",
         "what the paper claims": "; ".join(claims) or "nothing",
     }
@@ -431,9 +437,9 @@ def _brief(clause: str) -> str:
 
 def _loss(g: Guarantee) -> str:
     """ε against one adversary, with the first of the conditions that it rests on."""
-    whom = against(g.adversary, [_brief(clause) for clause in g.assumptions[:1]])
     if math.isinf(g.stated):
-        return f"against {whom}: no protection (ε is infinite)"
+        return f"against {g.adversary}: no protection (ε is infinite)"
+    whom = against(g.adversary, [_brief(clause) for clause in g.assumptions[:1]])
     return f"against {whom}: ε = {_shown(g.stated)}"
 
 
@@ -447,8 +453,10 @@ def against(adversary: str, assumptions: Sequence[str]) -> str:
 def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
     """The lines on one adversary, where neighbours are by ``adjacency``."""
     figure = f"ε = {_shown(g.stated)} in total, {_shown(g.stated_per_round)} a round; {g.method}"
-    lines = [f"Against {against(g.adversary, g.assumptions)}: {figure}"]
-    if g.assumptions and g.threat != Threat.SECURE_AGGREGATION:
+    is_finite = math.isfinite(g.stated)
+    whom = against(g.adversary, g.assumptions if is_finite else ())
+    lines = [f"Against {whom}: {figure}"]
+    if g.assumptions and is_finite and g.threat != Threat.SECURE_AGGREGATION:
         lines.append(f"  without that: ε = {_shown(g.proven_total)}")
     if not g.assumptions and g.number_of_clients > 1 and math.isfinite(g.proven_total):
         lines.append(
@@ -468,7 +476,7 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
         if g.canaries_beat:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
-    if math.isfinite(g.stated):
+    if is_finite:
         lines.append(f"  in words: {odds(g.stated, adjacency)}")
     return lines
 

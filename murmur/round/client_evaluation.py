@@ -234,12 +234,13 @@ class ClientEvaluation(ABC):
     def seen(self, threat: str) -> Event:
         """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one.
 
-        Hidden by the noise of the smallest sum so far, less those who may side with the server.
+        Hidden by the noise of the smallest sum that may be, less those who may side with the
+        server.
         """
         sums = self.setup.secure_sums
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
             return self.event()
-        survivors = self.sums.least_survivors or self.sums.least_hidden
+        survivors = self.sums.least_counted
         failure = sums.failure_probability(self.clients)
         return SummedEvent(self.event(), max(1, survivors - sums.colluders), failure=failure)
 

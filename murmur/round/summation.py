@@ -230,6 +230,15 @@ class Sums:
         return self.settings.least_survivors(self.usual)
 
     @property
+    def least_counted(self) -> int:
+        """How many clients' noise a statement counts on in every sum, whoever has answered.
+
+        So many as a sum must hide, which clients know beforehand; fewer where a sum without masks
+        was over fewer.
+        """
+        return min(self.least_survivors or self.least_hidden, self.least_hidden)
+
+    @property
     def least_summed(self) -> int:
         """The fewest clients that a sum must be over for its noise to suffice; 0: any number."""
         if self.rows:
@@ -257,8 +266,7 @@ class Sums:
     def remember(self, sizes: Iterable[int]) -> None:
         """Sums over ``sizes`` clients each were seen; 0: there was none.
 
-        Called after each phase that costs something; the least of all is what a statement counts
-        on.
+        Called after each phase that costs something; a statement counts on no more than the least.
         """
         seen = [size for size in (self.least_survivors, *sizes) if size]
         self.least_survivors = min(seen, default=0)

@@ -59,8 +59,8 @@ def test_a_card_of_sums_names_both_servers_and_one_without_protection_says_so(tm
     assert main(["engine=inline", *sums]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(
-        r"against a server that sees only sums, if at least \d+ of the 12 clients of every sum are "
-        r"honest: ε = [\d.]+; against a server that reads every message: ε = [\d.]+",
+        r"against a server that sees only sums, if at least \d+ of the \d+ clients of every sum "
+        r"are honest: ε = [\d.]+; against a server that reads every message: ε = [\d.]+",
         said,
     )
     plain = ["strategy=fedavg", "federation.num_rounds=1", f"run_dir={tmp_path / 'plain'}"]

@@ -23,7 +23,7 @@ ALIKE = Weights(lambda client: 1)
 def exposure(settings, clients=1000, weights=ALIKE):
     strategy = SimpleNamespace(
         setup=SimpleNamespace(secure_sums=settings, cohort_size=clients),
-        sums=SimpleNamespace(least_survivors=clients),
+        sums=SimpleNamespace(least_counted=clients),
         weights=lambda: weights,
     )
     return PrivacyReport(strategy).secure_exposure(noised(FINE, 1).event, {0: 2, 1: 2})

@@ -1,6 +1,7 @@
 """Every way to state a configuration reaches the same one; wrong input fails in one sentence."""
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -177,3 +178,37 @@ def test_hydras_own_main_takes_keys_of_an_open_mapping_too():
 def test_a_key_beside_an_open_mapping_is_refused():
     with pytest.raises(ConfigError, match=r"^partition\.setting=1: unknown key"):
         compose(["partition=flower", "partition.setting=1"])
+
+
+@pytest.mark.parametrize("protection", groups()["protection"])
+@pytest.mark.parametrize("strategy", groups()["strategy"])
+def test_no_strategy_takes_a_protection_without_a_budget(strategy, protection):
+    words = [f"strategy={strategy}", f"protection={protection}"]
+    if compose([f"strategy={strategy}"]).privacy.epsilon < math.inf or protection == "none":
+        assert compose(words)
+        return
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon, .* privacy=none") as refused:
+        compose(words)
+    assert f"protection={protection}" in str(refused.value)
+    for budget in ("privacy=local", "privacy.epsilon=4", "privacy=none", "privacy.epsilon=inf"):
+        assert compose([*words, budget])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["privacy.threat=local", "privacy.unit=record", "privacy.delta=1e-6", "privacy.threat=central"],
+)
+def test_a_promise_without_a_budget_is_refused(asked):
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon, .* privacy=none"):
+        compose(["strategy=fedavg", asked])
+    assert compose(["strategy=fedavg", asked, "privacy=none"])
+    with pytest.raises(ConfigError, match=re.escape("protection.clipping.norm=2")):
+        compose(["experiment=ldp_evaluation", "protection.clipping.norm=2"])
+
+
+def test_the_command_says_what_to_set_and_makes_no_run(tmp_path, capsys):
+    words = ["protection=distributed", "privacy.threat=secure_aggregation", "engine=inline"]
+    assert murmur(["strategy=fedavg", *words, f"results_dir={tmp_path}"]) == 2
+    said = capsys.readouterr().err
+    assert "privacy.epsilon" in said and "privacy=none" in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())

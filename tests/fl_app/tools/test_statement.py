@@ -1,6 +1,7 @@
 """`murmur statement`: for people, programs, a registry, auditors and patients."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -9,11 +10,14 @@ import yaml
 
 import fl_app
 from fl_app.cli import main
+from fl_app.config.building import build
+from fl_app.config.composition import compose
 from murmur.privacy.statement import Statement
 from tests.fl_app.running import command, run_inline
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "registry_schema.yaml").read_text())
 SUMS = "privacy.threat=secure_aggregation"
+PROJECT = Path(__file__).resolve().parents[3]
 RUNS = {
     "local": ["strategy=privatekt", "federation.public=60"],
     "sums": ["strategy=fedavg", "protection=distributed", "privacy=local", SUMS],
@@ -87,3 +91,32 @@ def test_a_folder_without_a_statement_is_refused(tmp_path):
     assert "no privacy.json yet" in command("statement", tmp_path)[1]
     (tmp_path / "privacy.json").write_text("[1]")
     assert "privacy.json:" in command("statement", tmp_path)[1]
+
+
+def test_card_statement_label_ledger_and_pages_have_one_count_and_one_figure_of_the_demo(
+    tmp_path, capsys
+):
+    words = ["experiment=digits_votes", "engine=inline"]
+    config = compose(words)
+    sums = build(config.privacy, "privacy").secure_sums()
+    honest = sums.least_survivors(config.federation.num_clients) - sums.colluders
+    run = str(tmp_path / "run")
+    assert main([*words, f"run_dir={run}"]) == 0
+    for more in ([], ["--format", "markdown"]):
+        assert main(["statement", run, *more]) == 0
+    demo = " ".join(capsys.readouterr().out.split())
+    figures = {f"{config.privacy.epsilon:g}"}
+    statement = Statement.from_dict(json.loads((tmp_path / "run" / "privacy.json").read_text()))
+    figures.add(f"{statement.guarantees[1].stated:.3g}")
+    assert set(re.findall(r"in a sum over (\d+) honest", demo)) == {str(honest)}
+    pages = [f"docs/{name}.md" for name in ("start", "statement", "dpia")]
+    for told in (demo, *((PROJECT / page).read_text(encoding="utf-8") for page in pages)):
+        told = " ".join(told.split())
+        assert set(re.findall(r"(\d+) of the \d+ clients of every sum", told)) == {str(honest)}
+        assert set(re.findall(r"ε (?:= )?(\d+\.\d+|\d+)(?= |;|:|,|\.|$)", told)) >= figures
+    for name in ("statement", "data-protection"):
+        page = " ".join((PROJECT / f"docs/{name}.md").read_text(encoding="utf-8").split())
+        assert len(re.findall(r"[Ss]ign the f", page)) == 1
+        assert all(figure in page for figure in figures)
+    told = set(re.findall(r"ε = (\d+\.\d+|\d+)", demo)) - {"0"}  # 0: before anything is sent
+    assert told == figures

@@ -15,8 +15,15 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
 )
-from murmur.privacy.statement import Exposure, Statement, by_participations, promise, render
-from tests.sums import reported
+from murmur.privacy.statement import (
+    Exposure,
+    Statement,
+    by_participations,
+    card,
+    promise,
+    render,
+)
+from tests.sums import noised, reported
 
 DELTA = 1e-5
 ROUND = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
@@ -200,6 +207,20 @@ def test_a_run_without_protection_says_so():
     assert not said.is_private
     assert "NOT PRIVATE" in render(said)
     assert "infinite in total" in render(said)
+    # Nothing is said of a δ, of whom it protects, and of what nothing rests on.
+    told = card(said)
+    assert "δ" not in render(said) and "δ = " not in " ".join(told.values())
+    assert told["what is protected"] == "nothing" and told["under which assumption"] == "none"
+
+
+def test_no_condition_is_named_where_nothing_rests_on_it():
+    summed = noised(NonPrivateEvent(), 40)
+    clients = by_participations(summed, {"a": 3})
+    assumed = ("at least 40 of the 40 clients of every sum are honest",)
+    said = statement(
+        Exposure(Threat.SECURE_AGGREGATION, SERVER, summed, clients, assumptions=assumed)
+    )
+    assert "honest" not in render(said) + " ".join(card(said).values())
     assert said.guarantees[0].proven_total == math.inf
 
 

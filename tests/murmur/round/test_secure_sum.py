@@ -340,16 +340,16 @@ def test_statement_adds_the_adversary_that_sees_sums_only(secure_run):
     assert (local["threat"], hidden["threat"]) == (Threat.LOCAL, Threat.SECURE_AGGREGATION)
     # That others hide a release is an assumption about them; without it nothing is gained.
     assert hidden["assumed_total"] < hidden["proven_total"] == local["proven_total"]
-    assert "at least 6 of the 6 clients of every sum are honest" in hidden["assumptions"]
+    assert "at least 5 of the 5 clients of every sum are honest" in hidden["assumptions"]
     assert "simulated" not in json.dumps(hidden)
     text = " ".join((secure_run.path / "privacy.txt").read_text().split())
     sums, messages = f"{hidden['assumed_total']:.3g}", f"{local['proven_total']:.3g}"
     assert f"Against a server that reads every message: ε = {messages} in total" in text
-    assert "Against a server that sees only sums, if at least 6 of the 6 clients" in text
+    assert "Against a server that sees only sums, if at least 5 of the 5 clients" in text
     assert f"keys reads every message): ε = {sums} in total" in text
 
 
-def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monkeypatch):
+def test_statement_counts_the_smallest_sum_that_may_be_and_not_the_colluders(tmp_path, monkeypatch):
     fail_training(monkeypatch, 2)
     more = run_inline(tmp_path / "more", *LOOSE)
     fewer = run_inline(
@@ -359,7 +359,7 @@ def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monke
         "privacy.secure_sum.colluders=2",
     )
     honest = [run.statement()["guarantees"][1]["assumptions"][0] for run in (more, fewer)]
-    assert honest[0] == "at least 5 of the 5 clients of every sum are honest"
+    assert honest[0] == "at least 4 of the 4 clients of every sum are honest"
     assert honest[1] == "at least 3 of the 5 clients of every sum are honest"
     figures = [run.statement()["guarantees"][1]["assumed_total"] for run in (more, fewer)]
     assert figures[0] < figures[1]
@@ -382,7 +382,7 @@ def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
     strategy.resume(secure_run.load_checkpoint().state)
     assert strategy.sums.least_survivors == 6
-    assert strategy.report.secure_exposure(NonPrivateEvent(), {}).per_round.honest_clients == 6
+    assert strategy.report.secure_exposure(NonPrivateEvent(), {}).per_round.honest_clients == 5
 
 
 @pytest.mark.parametrize(
