@@ -27,6 +27,7 @@ from murmur.learning.data.examples import LocalData
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import RecordKey
 from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
@@ -79,6 +80,9 @@ class ClientSetup:
         known; on devices None, unless the owner's terms state them.
     cohorts : Cohorts
         What is public about who is asked when.
+    record_key : RecordKey or None
+        Under which records are hashed (``murmur.privacy.record_choice``); None: one beside
+        ``memory``.
     """
 
     trainer: "Trainer"
@@ -89,6 +93,7 @@ class ClientSetup:
     memory: "ClientState"
     client_sizes: tuple[int, ...] | None = None
     cohorts: Cohorts = field(default_factory=Cohorts)
+    record_key: RecordKey | None = None
 
 
 def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> Canary:
@@ -234,6 +239,14 @@ class Client(ABC):
                 "sizes: this needs the clients' numbers of examples, which are not published here"
             )
         return sizes[client]
+
+    def record_key(self, client: int) -> bytes:
+        """The key under which this place hashes the records of ``client``; it never leaves it.
+
+        Who needs it asks in ``event``, too: one that cannot be had costs nothing then.
+        """
+        key = self.setup.record_key or RecordKey(self.setup.memory.folder / "records.key")
+        return key.of(client)
 
     def rng(self, task: Task, purpose: str) -> np.random.Generator:
         """The experiment stream of this client in this round, for training; never for noise.

@@ -16,6 +16,7 @@ client's own settings, never from the server.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,7 @@ class KdDpflClient(Client):
         self._epsilon(task)
         if task.purpose == "label":
             self._indices(task)
+            self._key(task)
             return self.scheme.label_event(task.client)
         return self.scheme.upload_event(task.client)
 
@@ -128,11 +130,22 @@ class KdDpflClient(Client):
         self, task: Task, data: LocalData, epsilon: float, noise: NoiseGenerator
     ) -> NDArray:
         self.trainer.load(self.require_model(task))
-        images = self.setup.public[self._indices(task)]
-        rng = self.rng(task, "teacher")
-        delta = self.setup.budget.delta
-        size = self.size(task.client)
-        return self.teacher.labels(data, images, rng, epsilon, delta, size, noise)
+        return self.teacher.labels(
+            data,
+            self.setup.public[self._indices(task)],
+            partial(self.rng, task),
+            epsilon,
+            self.setup.budget.delta,
+            self.size(task.client),
+            noise,
+            self._key(task),
+        )
+
+    def _key(self, task: Task) -> bytes:
+        """Of the client's records, from which shards follow; empty where there are none."""
+        if self.scheme.labelling.mechanism != "pate":
+            return b""
+        return self.record_key(task.client)
 
     def _epsilon(self, task: Task) -> float:
         """ε_label or ε_g,i; TaskError for a client that takes no part in this stage."""

@@ -14,6 +14,7 @@ from the server. With ``privacy.sensitivity=dpsgd`` local training itself is pri
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,16 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import GridCodec
 from murmur.learning.training.dpsgd import SENSITIVITY, ClippingNorm, DpSgd
+from murmur.learning.training.stack import Share
 from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
-from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
+from murmur.papers.nbafl.noise import BOUNDED_CHANGE, NbaflNoise, NbaflSettings
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.mechanisms.grid import quantize_nearest
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import keyed_order
 from murmur.settings import settings
 
 
@@ -101,6 +104,8 @@ class NbAFLClient(Client):
             )
         if self.schedule is not None:
             return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
+        if self.in_keyed_order:
+            self.record_key(task.client)
         return self.noise.release()
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
@@ -145,6 +150,23 @@ class NbAFLClient(Client):
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training, clipped to norm C."""
         return clip_l2(self.training.train(task, data), self.noise.clip)
+
+    def share(self, task: Task, data: LocalData) -> Share:
+        """See ``Client``; in a keyed order where the noise rests on what one record changes.
+
+        Batches are drawn by places. In an order by names or classes one record that is exchanged
+        moves the places of many. In this one, whose key is secret, it is as likely as any other
+        to come to the very place of the one that it replaces, where it changes nothing else.
+        """
+        if not self.in_keyed_order:
+            return super().share(task, data)
+        order = keyed_order(data.contents(), self.record_key(task.client))
+        return super().share(task, replace(data, indices=data.indices[order]))
+
+    @property
+    def in_keyed_order(self) -> bool:
+        """Whether the noise of an upload is for what one record changes, by an assumption."""
+        return self.noise.is_noisy and BOUNDED_CHANGE in self.noise.assumptions
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``; not where the noise goes into the training."""

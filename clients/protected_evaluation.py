@@ -18,8 +18,9 @@ from scipy.special import softmax
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from murmur.learning.codec import Codec, GridCodec
 from murmur.papers.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
-from murmur.privacy.budget import THREATS
+from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.mechanisms.grid import quantize_simplex
+from murmur.privacy.record_choice import fixed_sample
 
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 
@@ -39,7 +40,8 @@ class EvaluationClient(Client):
         Rounds from one evaluation to the next, by this client's own settings.
     """
 
-    threats = THREATS  # its own budget stands beside the run's
+    threats = THREATS  # its own budget stands beside the run's, and says whom it protects
+    units = UNITS
     purposes: tuple[str, ...] = (PROTECTED, CLEAN)
     summed: bool = False
 
@@ -125,7 +127,12 @@ class ClusteringResultClient(EvaluationClient):
 
 
 class CountsClient(EvaluationClient):
-    """Right and wrong predictions on at most ``counts.examples`` of its examples, protected."""
+    """Right and wrong predictions on at most ``counts.examples`` of its examples, protected.
+
+    Where a record is protected, which examples are counted is drawn in secret and in no order
+    (``fixed_sample``), so that one that is exchanged moves one prediction. Where the client is,
+    or nothing, a public sample does.
+    """
 
     def __init__(self, setup: ClientSetup, *, every: int, counts: Mapping[str, Any]) -> None:
         super().__init__(setup, every=every)
@@ -146,14 +153,23 @@ class CountsClient(EvaluationClient):
         wrong = count if self.counts.unit == "client" else 1
         return np.array([count, 0]), np.array([count - wrong, wrong])
 
+    def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
+        """The noisy counts; where a record is protected ``noise`` draws the sample, too."""
+        if task.purpose == CLEAN or self.counts.unit == "client":
+            return self.privatize(self.train(task, data), task, noise)
+        chosen = fixed_sample(data.contents(), self.counts.examples, noise)
+        return self.privatize(self._counted(task, data, data.indices[chosen]), task, noise)
+
     def train(self, task: Task, data: LocalData) -> NDArray[np.int64]:
-        """(right, wrong) on a fresh sample of the client's examples."""
+        """(right, wrong) on a public sample of the client's examples, afresh in each round."""
+        order = self.rng(task, "evaluation sample").permutation(data.indices)
+        return self._counted(task, data, order[: self.counts.examples])
+
+    def _counted(self, task: Task, data: LocalData, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         self.trainer.load(self.require_model(task))
-        size = min(len(data), self.counts.examples)
-        chosen = self.rng(task, "evaluation sample").permutation(data.indices)[:size]
         found = self.trainer.logits(data.images[chosen]).argmax(axis=1)
         right = int((found == data.labels[chosen]).sum())
-        return np.array([right, size - right], np.int64)
+        return np.array([right, len(chosen) - right], np.int64)
 
     def privatize(
         self, update: NDArray[np.int64], task: Task, noise: NoiseGenerator

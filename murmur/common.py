@@ -13,10 +13,11 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Integral, Real
 from pathlib import Path
+from tempfile import mkstemp
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ _TORCH_GENERATORS = RLock()
 
 BLOCK = 1 << 16
 """Entries of a long vector that are worked on at a time."""
+
+_SECRET_BYTES = 32
 
 
 def counted(number: int, noun: str) -> str:
@@ -190,6 +193,45 @@ def replace_file(path: Path, *content: bytes | memoryview) -> None:
     """
     replace_durably(path, *content)
     sync_folder(path.parent)
+
+
+def kept_secret(path: Path) -> bytes:
+    """The 32 secret bytes in the file ``path``, which is made, mode 600, if it is not there.
+
+    Of several that make it at once, processes or threads, the first decides. One that is killed
+    meanwhile leaves a draft that stops nobody. What is returned is on disk.
+
+    Raises:
+        ValueError: the file holds something else.
+        OSError: it cannot be read or made.
+    """
+    try:
+        return _secret_in(path)
+    except FileNotFoundError:
+        private_folder(path.parent)
+    descriptor, draft = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(os.urandom(_SECRET_BYTES).hex())
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        sync_folder(path.parent)
+    finally:
+        os.unlink(draft)
+    return _secret_in(path)
+
+
+def _secret_in(path: Path) -> bytes:
+    text = path.read_text(encoding="ascii")
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != _SECRET_BYTES:
+        raise ValueError(f"{path}: must hold {_SECRET_BYTES} bytes in hexadecimal")
+    return secret
 
 
 def experiment_rng(

@@ -124,7 +124,8 @@ class OwnData:
             self._require_size(client, len(found))
             try:
                 images = self._seen(found.images)
-                local = LocalData(images, found.labels, np.arange(len(found)))
+                rows = np.arange(len(found))
+                local = LocalData(images, found.labels, rows, sources=found.images)
             except Exception as error:  # a refusal would tell of the rows: a server names features
                 log_error(self.folder, f"the features of client {client}", error)
                 local = self.blank(client)

@@ -11,7 +11,7 @@ holds what the two are given alike. Answering itself is ``murmur.round.host``.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.record_choice import RecordKey
 from murmur.round import host
 from murmur.round.client_state import ClientState
 from murmur.round.cohorts import Schedule
@@ -134,7 +135,11 @@ def build_model(node: DictConfig) -> Callable[..., nn.Module]:
 
 
 def build_client(
-    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+    config: DictConfig,
+    people: Population,
+    trainer: Trainer,
+    state_folder: Path,
+    record_key: RecordKey | None = None,
 ) -> Client:
     """The client class of ``config.strategy``, with its tools and its budget.
 
@@ -144,6 +149,7 @@ def build_client(
             not given to the class but opened for each answer.
         trainer: of this process; the client class loads parameters into it.
         state_folder: where clients remember what a round leaves for the next one.
+        record_key: under which records are hashed; None: one in ``state_folder``.
 
     Raises:
         ConfigError: a setting is refused, the class cannot keep the budget against the
@@ -151,7 +157,7 @@ def build_client(
             which no mechanism of the strategy would protect, or this machine rounds the products
             that the strategy's clipping rests on.
     """
-    setup = _client_setup(config, people, trainer, state_folder)
+    setup = _client_setup(config, people, trainer, state_folder, record_key)
     try:
         client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
     except PrecisionError as error:
@@ -199,7 +205,11 @@ def budget_and_schedule(config: DictConfig) -> tuple[Budget, Schedule]:
 
 
 def _client_setup(
-    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+    config: DictConfig,
+    people: Population,
+    trainer: Trainer,
+    state_folder: Path,
+    record_key: RecordKey | None = None,
 ) -> ClientSetup:
     test, (budget, schedule) = people.dataset.test, budget_and_schedule(config)
     return ClientSetup(
@@ -211,6 +221,7 @@ def _client_setup(
         memory=ClientState(state_folder),
         client_sizes=people.sizes,
         cohorts=schedule.cohorts(),
+        record_key=record_key,
     )
 
 
@@ -289,7 +300,8 @@ def values_of(
 
     Noise comes from the operating system through a cryptographic generator, one for each thread.
     Where ``privacy.noise=seeded`` it follows from the run's seed: whoever knows that can remove it.
-    So such a run's statement is void, and a device answers only if its policy allows it.
+    So such a run's statement is void, and a device answers only if its policy allows it. The same
+    goes for the key of records, which is kept in the home's folder otherwise.
 
     Args:
         config: the run's, composed.
@@ -305,8 +317,10 @@ def values_of(
     private_folder(home.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     noise = host.noise_of_this_thread
+    record_key = RecordKey(home.folder / "records.key")
     if privacy.noise == "seeded":
         noise = host.SeededNoise(config.seed)
+        record_key = replace(record_key, seed=config.seed)
     return {
         "terms": host.RunTerms(
             algorithm=str(config.strategy.name),
@@ -314,7 +328,7 @@ def values_of(
             rounds=int(config.federation.num_rounds),
             noise=privacy.noise,
         ),
-        "client": build_client(config, people, trainer, home.memory),
+        "client": build_client(config, people, trainer, home.memory, record_key),
         "evaluator": build_evaluator(config, people, trainer, home.memory / "evaluation"),
         "data": data,
         "ledger": Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger),

@@ -257,9 +257,8 @@ class Sweep:
 def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
     """Do one job unless it is done.
 
-    A job that was interrupted goes on from its checkpoint. Where another process does it, this waits
-    for its end. A failure is noted in the job's folder
-    and does not stop the sweep.
+    A job that was interrupted goes on from its checkpoint. Where another process does it,
+    this waits for its end. A failure is noted in the job's folder and does not stop the sweep.
 
     Args:
         job: of the sweep.

@@ -125,6 +125,7 @@ def train_privately(
         data.images,
         data.labels,
         indices=data.indices,
+        size=size,
         steps=schedule.steps(size),
         sample=lambda examples: mechanism.sample(examples, noise),
         perturb=perturb,

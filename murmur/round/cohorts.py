@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from murmur.common import experiment_rng
 from murmur.learning.codec import MalformedError
 from murmur.privacy.budget import Cohorts
-from murmur.privacy.mechanisms.sampled_gaussian import poisson_sample
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import poisson_sample
 
 Weigh = Callable[[int], int]
 

@@ -10,18 +10,16 @@ for client and server.
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, locked, replace_durably, sync_folder
+from murmur.common import framed, kept_secret, locked, replace_durably, sync_folder
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, Terms, context
 
@@ -38,26 +36,8 @@ _ADVERTISEMENT = "advertisement"
 
 
 def identity_in(path: Path) -> bytes:
-    """The private key in the file ``path``, which is made, mode 600, if it is not there.
-
-    Of several that make it at once, processes or threads, the first decides. One that is killed
-    meanwhile leaves a draft that stops nobody. ValueError for a file that holds something else.
-    """
-    try:
-        return bytes.fromhex(path.read_text(encoding="ascii"))
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(new_identity().hex())
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        os.unlink(draft)
-    return bytes.fromhex(path.read_text(encoding="ascii"))
+    """The private key in the file ``path``, which is made if it is not there (``kept_secret``)."""
+    return kept_secret(path)
 
 
 def identity_of(secret: bytes, client: int) -> bytes:

@@ -1,19 +1,26 @@
 """The evaluation's client half: its own limits, softmax of its own, charged by the node."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
+from murmur.common import experiment_rng
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import fixed_sample
 from murmur.round.client_state import ClientState
+from tests import charge_tape
+from tests.charge_tape import charged, losses
 from tests.fl_app.device.test_node import POLICY, ask, make_node, report
 
+record = charge_tape.record
 K = 4
 
 
@@ -112,6 +119,67 @@ def test_counts_are_of_a_bounded_sample(tmp_path, data):
     found = it.train(task(it), data)
     assert found.sum() == 7
     assert np.array_equal(it.train(task(it), data), found)
+
+
+def right_where_counted(it, count):
+    """Records that the model gets right where a public order of places has them counted.
+
+    So a server may arrange them for whom it knows: one record less before them, and others count.
+    """
+    images = np.random.default_rng(2).random((count + 1, 1, 4, 4), dtype=np.float32)
+    asked = task(it)
+    it.trainer.load(asked.model)
+    found = it.trainer.logits(images).argmax(axis=1)
+    order = experiment_rng(1, "evaluation sample", asked.round).permutation(count)
+    labels = (found + 1) % K
+    labels[order[: count // 2]] = found[order[: count // 2]]
+    labels[count] = found[count]
+    return images, labels
+
+
+def orders_of(labels, names):
+    """Orders in which the same records may lie on a disk."""
+    by_class = np.lexsort((names, labels))
+    by_date = np.random.default_rng(3).permutation(len(labels))
+    return [np.arange(len(labels)), by_class, by_class[::-1], np.argsort(names), by_date]
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_one_record_exchanged_moves_one_prediction_in_whatever_order(tmp_path, record, noise):
+    """Of the places that a public order chose others' records came to stand on, 50 of 100."""
+    counts = {"epsilon": 1.0, "unit": "record", "examples": 100, "noise": noise}
+    it = CountsClient(setup(tmp_path), every=1, counts=counts)
+    images, labels = right_where_counted(it, 200)
+    names = np.random.default_rng(4).permutation(201)
+    base = np.arange(200)
+    tape = record(it, task(it), LocalData(images, labels, base))
+    paid = charged(it.event(task(it)))
+    for rows in (base, base[1:], *(np.append(np.delete(base, x), 200) for x in (0, 57, 199))):
+        for order in orders_of(labels[rows], names[rows]):
+            data = LocalData(images, labels, rows[order])
+            lost = losses(tape, record(it, task(it), data, tape))
+            assert all(sum(lost[kind]) <= sum(paid[kind]) * (1 + 1e-9) for kind in lost)
+
+
+def test_what_is_counted_for_a_record_is_drawn_anew_in_secret(tmp_path, data, record):
+    counts = {"epsilon": 1.0, "unit": "record", "examples": 7}
+    it = CountsClient(setup(tmp_path), every=1, counts=counts)
+    found = set()
+    for name in range(20):
+        noise = NoiseGenerator.seeded(name)
+        found.add(tuple(fixed_sample(data.contents(), 7, noise).tolist()))
+    assert len(found) == 20
+    tape = record(it, task(it), data)
+    assert sum(tape.seen[0][2].tolist()) == 7
+
+
+def test_the_evaluation_says_itself_whom_it_protects(tmp_path):
+    for unit in ("client", "record"):
+        whole = replace(setup(tmp_path), budget=Budget(8.0, 1e-5, unit=unit))
+        for own in ("client", "record"):
+            counts = {"epsilon": 1.0, "unit": own, "examples": 7}
+            event = CountsClient(whole, every=1, counts=counts).cost()
+            assert event.unit == own
 
 
 def evaluate(node, **changed):

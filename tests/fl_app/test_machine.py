@@ -20,7 +20,7 @@ RUN = [
 
 
 def murmur(tmp_path, *words, before="", after="", **environment):
-    """Runs the command in a shell, with ``before`` and ``after`` around it; the process, its run."""
+    """Runs the command in a shell, with ``before`` and ``after`` around it."""
     command = f"{before} {sys.executable} -m fl_app {' '.join(words)} {after}"
     done = subprocess.run(
         ["bash", "-c", command],
@@ -81,7 +81,7 @@ def test_a_draft_that_does_not_fit_leaves_the_old_file_and_no_half(tmp_path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left on device: .*file"):
+    with pytest.raises(OSError, match=r"No space left on device: .*file"):
         replace_durably(path, b"new")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"

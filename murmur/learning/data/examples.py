@@ -5,6 +5,7 @@ examples. Where it is known whose rows are, whole owners are taken: nobody then 
 sides.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -58,14 +59,31 @@ class Examples:
 
 @dataclass(frozen=True)
 class LocalData:
-    """One client's examples: rows ``indices`` of the process's resident arrays."""
+    """One client's examples: rows ``indices`` of the process's resident arrays.
+
+    Attributes:
+        images: (N, C, H, W), or features.
+        labels: (N,), or distributions (N, classes).
+        indices: (n,), which of them are the client's.
+        sources: what features were computed from, (N, ...); None: ``images`` are as they were read.
+    """
 
     images: NDArray[np.float32]
     labels: NDArray[Any]
     indices: NDArray[np.int64]
+    sources: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def contents(self) -> Iterator[bytes]:
+        """What each record holds, in the order of ``indices``; equal records are equal bytes.
+
+        Of the sources, not of features: their last bits may depend on the rows beside them.
+        """
+        inputs = self.images if self.sources is None else self.sources
+        for row in self.indices:
+            yield inputs[row].tobytes() + self.labels[row].tobytes()
 
 
 @dataclass(frozen=True, eq=False)

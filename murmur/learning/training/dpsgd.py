@@ -101,6 +101,7 @@ class DpSgd:
         sample: Sample,
         perturb: Perturb,
         indices: batches.Indices | None = None,
+        size: int | None = None,
         soft_targets: bool = False,
     ) -> None:
         """Minimise the mean cross-entropy from the trainer's present parameters, in place.
@@ -117,6 +118,7 @@ class DpSgd:
             perturb: the noisy version of a sum (d,) in grid steps, of L2 sensitivity
                 ``SENSITIVITY``.
             indices: which of the N examples are the data; all if None.
+            size: how many there are by what is public; None: as many as there are.
             soft_targets: whether labels are distributions.
 
         Raises:
@@ -132,7 +134,8 @@ class DpSgd:
         )
         source = batches.as_tensor(images)
         rows = torch.arange(len(images)) if chosen is None else chosen
-        scale = self.clipping_norm / (SENSITIVITY * min(self.lot_size, len(rows)))
+        mean_lot = min(self.lot_size, len(rows) if size is None else size)
+        scale = self.clipping_norm / (SENSITIVITY * mean_lot)
         gradients = PerSampleGradients(flat)
         averaged = flat.vector.clone()
         for step in range(steps):

@@ -3,8 +3,11 @@
 Tan et al., Computer Science 51(6A), 2024. The pseudo-labels are made private in one of three ways:
 
 * ``dpsgd_teacher``: one teacher by DP-SGD (Abadi et al., CCS 2016); its labels are post-processing.
-* ``pate``: one teacher for each shard of the data; a record moves one vote (Papernot et al., ICLR
-  2017 and 2018). Noise on the histogram of each large client's votes.
+* ``pate``: one teacher for each shard of the data (Papernot et al., ICLR 2017 and 2018). Noise on
+  the histogram of each large client's votes. A record's shard follows from its own content
+  (``murmur.privacy.record_choice.keyed_shards``), and each teacher has a random stream of its own,
+  so a record that is nulled or left out moves one vote of each image, in whatever order the records
+  are; one that is exchanged moves two at most.
 * ``rr``: one teacher without noise, each label by randomised response.
 
 ``NoisyModel`` is NbAFL's way to protect an upload (Wei et al., IEEE TIFS 15, 2020), one of the two
@@ -13,6 +16,7 @@ all three ask the same objects. Symbols: q = ``count``, C = ``classes``, ε = a 
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -36,9 +40,15 @@ from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import keyed_shards
 from murmur.settings import Count, Norm, Positive, settings
 
 FEWEST_TEACHERS = 50
+TEACHER = "teacher"
+"""The purpose of a teacher's stream; those of PATE have their numbers after it."""
+
+Streams = Callable[[str], np.random.Generator]
+_Teacher = tuple[NDArray[np.int64], np.random.Generator]
 _SENSITIVITY = 2.0 * CLIP_STEPS  # of a clipped model, in grid steps
 
 
@@ -142,9 +152,9 @@ class Labelling:
         if self.mechanism == "dpsgd_teacher":
             return self.schedule.event(epsilon, delta, size)
         if self.mechanism == "pate":
-            # A record that takes another's place moves the vote of the one teacher that saw it.
+            # Without a record the vote of the one teacher that saw it moves, and no other.
             votes = self.votes(epsilon, delta).event()
-            return events.Release(votes, Unit.RECORD, Adjacency.REPLACE_ONE)
+            return events.Release(votes, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
         return self.randomiser(epsilon, delta).release(self.count)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
@@ -217,23 +227,27 @@ class Teacher:
         self,
         data: LocalData,
         images: NDArray[np.float32],
-        rng: np.random.Generator,
+        streams: Streams,
         epsilon: float,
         delta: float,
         size: int,
         noise: NoiseGenerator,
+        key: bytes,
     ) -> NDArray:
         """What the teachers say of ``images``, (ε, δ)-differentially private, in the codec's form.
 
         Args:
             data: the client's own examples.
             images: (q, C, H, W), public.
-            rng: experiment stream; what it draws, batches and the shards of PATE, needs no secrecy.
+            streams: experiment streams, by name, which need no secrecy: they draw the batches, and
+                without protection the shards of PATE.
             epsilon: ε_label; infinite: without protection.
             delta: δ.
             size: how many examples the client has by what is public. It sets a DP-SGD teacher's
                 sampling rate, as in the charge, whatever ``data`` hold.
             noise: draws noise, and the lots of DP-SGD.
+            key: of the client's records, secret; shards of PATE follow from it, which alone read
+                it.
 
         Returns:
             Labels (q,), or for PATE counts of votes (q·C,), which noise may make negative, or
@@ -242,12 +256,12 @@ class Teacher:
         labelling = self.labelling
         private = math.isfinite(epsilon)
         if labelling.mechanism == "pate":
-            votes = self._votes(data, images, rng)
-            if private:
-                votes = labelling.votes(epsilon, delta).privatize(votes, noise)
-            return votes.ravel()
+            if not private:
+                return self._votes(data, images, self._open_teachers(data, streams)).ravel()
+            votes = self._votes(data, images, self._keyed_teachers(data, streams, key))
+            return labelling.votes(epsilon, delta).privatize(votes, noise).ravel()
         if not private or labelling.mechanism == "rr":
-            self._train(data.indices, data, rng)
+            self._train(data.indices, data, streams(TEACHER))
             said = self._answers(images)
             if private:
                 said = labelling.randomiser(epsilon, delta).privatize(said, noise)
@@ -275,15 +289,32 @@ class Teacher:
             lr=self.training.learning_rate,
         )
 
+    def _keyed_teachers(self, data: LocalData, streams: Streams, key: bytes) -> Iterator[_Teacher]:
+        """Each teacher's rows and stream: nothing of them follows from the other teachers' rows.
+
+        Null records, which have no numbers to learn from, are in no shard.
+        """
+        finite = np.array([np.isfinite(data.images[row]).all() for row in data.indices], bool)
+        own = replace(data, indices=data.indices[finite])
+        shards = keyed_shards(own.contents(), self.labelling.teachers, key)
+        for number, shard in enumerate(shards):
+            yield own.indices[shard], streams(f"{TEACHER} {number}")
+
+    def _open_teachers(self, data: LocalData, streams: Streams) -> Iterator[_Teacher]:
+        """The same where nothing is protected: equal shards, and one stream for all of them."""
+        rng = streams(TEACHER)
+        for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
+            yield shard, rng
+
     def _votes(
-        self, data: LocalData, images: NDArray[np.float32], rng: np.random.Generator
+        self, data: LocalData, images: NDArray[np.float32], teachers: Iterator[_Teacher]
     ) -> NDArray[np.int64]:
-        """Histogram (q, C) of the teachers' labels."""
+        """Histogram (q, C) of the teachers' labels; one without records does not vote."""
         votes = np.zeros((self.labelling.count, self.labelling.classes), np.int64)
         rows = np.arange(len(images))
         start = self.trainer.parameters()
         # Disjoint shares of the data, each with the model back where it started.
-        for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
+        for shard, rng in teachers:
             if len(shard):
                 self.trainer.load(start)
                 self._train(shard, data, rng)

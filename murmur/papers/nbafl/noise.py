@@ -40,8 +40,9 @@ Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
 
 BOUNDED_CHANGE = events.Assumption(
     "bounded_change",
-    "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds for "
-    "averages of per-sample minimisers, not for a network trained by SGD",
+    "one record moves a trained model by 2C/m at most, whichever batches it is in "
+    "(sensitivity=paper), which holds for averages of per-sample minimisers, not for a network "
+    "trained by SGD",
 )
 """What the paper's sensitivity rests on."""
 

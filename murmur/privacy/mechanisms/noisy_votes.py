@@ -1,8 +1,12 @@
 """Noise on teachers' votes (PATE), in integers.
 
 Papernot et al., "Semi-supervised knowledge transfer for deep learning from private training
-data", ICLR 2017 (Laplace); "Scalable private learning with PATE", ICLR 2018 (Gaussian). A record
-is in one teacher's shard and moves that teacher's vote: in each query L1 sensitivity 2, L2 √2.
+data", ICLR 2017 (Laplace); "Scalable private learning with PATE", ICLR 2018 (Gaussian). The noise
+is for one vote that moves in each query: L1 sensitivity 2, L2 √2. A record that is nulled or left
+out moves no more where its teacher follows from the record alone
+(``murmur.privacy.record_choice.keyed_shards``), and nothing of another teacher from it: neither its
+records and their order nor its random stream. An exchange moves up to two votes then, which is more
+than this noise is for.
 
 Gaussian noise is drawn on a grid of 2⁻¹⁶ votes, from one vote on fine enough to be accounted for as
 the Gaussian (``murmur.privacy.accounting.gaussian``), and what is released is rounded to

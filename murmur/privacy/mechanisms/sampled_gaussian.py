@@ -8,7 +8,6 @@ everybody knows the experiment's seed.
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from murmur.common import require_count, require_positive
 from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.record_choice import poisson_sample
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,3 @@ class LotSchedule:
         multiplier = self.mechanism(epsilon, delta, size).noise_multiplier
         steps = self.rounds * self.steps(size)
         return f"DP-SGD, noise multiplier {multiplier:.3f}, {steps} steps"
-
-
-def poisson_sample(rate: float, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
-    """Which of ``count`` are in a sample, (count,).
-
-    Each by itself, with probability ``rate`` rounded down to a multiple of 2⁻⁶⁴.
-    """
-    below = math.floor(Fraction(rate) * 2**64)
-    if below == 2**64:
-        return np.ones(count, dtype=np.bool_)
-    return rng.uint64(count) < np.uint64(below)
