@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,12 +99,14 @@ class Known:
         size: d, how many numbers it gives.
         texts: features (n, d) of lines of text; None: it reads no texts.
         licence: of what it is made of, if somebody else has made it.
+        schema: by which a reader makes numbers of a table's columns; None: it reads no tables.
     """
 
     digest: str
     size: int
     texts: Callable[[list[str]], NDArray[np.float32]] | None = field(default=None, compare=False)
     licence: str = ""
+    schema: Mapping[str, Mapping[str, Any]] | None = field(default=None, compare=False)
 
     def project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """``rows`` as the map gives them."""
@@ -208,6 +210,42 @@ class Features:
             for start, rows in _blocks(self.map, images):
                 out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
         return out
+
+
+    def rows(
+        self, fitted: Fitted, images: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """``apply``, and which rows (N,) had no finite features: theirs are those of zeros.
+
+        No row's features depend on another's, in no bit: blocks keep their sizes.
+
+        Raises:
+            Exception: whatever the map raises for zeros, too.
+        """
+        bad = np.zeros(len(images), np.bool_)
+        try:
+            found = self.apply(fitted, images)
+        except Exception:
+            bad = np.array([not self._has_some(fitted, row[None]) for row in images])
+            found = self.apply(fitted, _without(images, bad))
+        infinite = ~np.isfinite(found).all(axis=(1, 2, 3))
+        if infinite.any():
+            bad = bad | infinite
+            found = self.apply(fitted, _without(images, bad))
+        return found, bad
+
+    def _has_some(self, fitted: Fitted, image: NDArray[np.float32]) -> bool:
+        """Whether one image (1, C, H, W) has features by itself."""
+        try:
+            self.apply(fitted, image)
+        except Exception:  # of a map of any kind
+            return False
+        return True
+
+
+def _without(images: NDArray[np.float32], bad: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """``images`` (N, C, H, W) with zeros in the place of ``bad`` ones (N,)."""
+    return np.where(bad[:, None, None, None], np.float32(0), images)
 
 
 def featured(
