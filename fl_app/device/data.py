@@ -28,6 +28,7 @@ from fl_app.device.agreement import listed
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables
+from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
@@ -208,7 +209,7 @@ class OwnData:
             log_error(self.folder, f"the data of client {client}, now blank records", error)
             return self._nothing()
         if found.blanks:
-            said = DataError(in_short(found))
+            said = DataError(in_short(found.blanks, len(found.train)))
             log_error(self.folder, f"the data of client {client}", said)
         return found.train
 
@@ -233,15 +234,18 @@ class OwnData:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The run's features of ``images``, and ``labels``; rows that have none are blank."""
         assert self.features is not None and self.fitted is not None
+        bad = Blanks(allowed=True)
         try:
-            found, bad = self.features.rows(self.fitted, images)
+            found = self.features.rows(self.fitted, images, bad)
         except Exception as error:  # of no single row
             log_error(self.folder, f"the features of client {client}, now blank records", error)
             return self.features.apply(self.fitted, np.zeros_like(images)), labels * 0
-        if bad.any():
-            said = DataError(f"rows {np.flatnonzero(bad).tolist()} have none, and are blank")
+        if bad.rows:
+            said = DataError(in_short(bad.rows, len(images)))
             log_error(self.folder, f"the features of client {client}", said)
-        return found, np.where(bad, 0, labels)
+            labels = labels.copy()
+            bad.clear(labels)
+        return found, labels
 
     def _nothing(self) -> Examples:
         """No examples, of the owner's shape."""
@@ -280,7 +284,11 @@ def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
                 f"the data of client {client} cannot be read: {error} (murmur doctor device)"
             ) from error
         if found.blanks:
-            log_error(folder, f"the data of client {client}", DataError(in_short(found)))
+            log_error(
+                folder,
+                f"the data of client {client}",
+                DataError(in_short(found.blanks, len(found.train))),
+            )
 
 
 def terms_of(owner: OwnerSettings) -> DeviceTerms:
@@ -290,20 +298,22 @@ def terms_of(owner: OwnerSettings) -> DeviceTerms:
 
 def schema_of(owner: OwnerSettings) -> Schema | None:
     """The schema in conf/features of the columns that the owner names; None: none is of these."""
+    if owner.inputs is None:
+        return None
     for name in groups()["features"]:
         told = OmegaConf.to_container(installed((f"features={name}",)).features)
         schema = told.get("schema") if isinstance(told, dict) else None
-        if isinstance(schema, dict) and set(schema) == set(owner.inputs or ()):
+        if isinstance(schema, dict) and set(schema) == set(owner.inputs):
             return schema
     return None
 
 
-def in_short(found: Dataset) -> str:
-    """How many rows are blank, and why the first of them are, in one line."""
-    rows = sorted(found.blanks)
-    shown = "; ".join(f"row {row} (from 0): {found.blanks[row]}" for row in rows[:_SHOWN])
+def in_short(blanks: Mapping[int, str], count: int) -> str:
+    """How many of ``count`` rows are blank, and why the first of them are, in one line."""
+    rows = sorted(blanks)
+    shown = "; ".join(f"row {row} (from 0): {blanks[row]}" for row in rows[:_SHOWN])
     more = "; ..." if len(rows) > _SHOWN else ""
-    return f"{len(rows)} of {len(found.train)} rows cannot be read and are blank: {shown}{more}"
+    return f"{len(rows)} of {count} rows cannot be read and are blank: {shown}{more}"
 
 
 def load_own(

@@ -175,10 +175,12 @@ def _require_one_schema(dataset: DictConfig, features: Features) -> None:
     schema = features.known.schema if features.known is not None else None
     if schema is None or "schema" not in dataset:
         return
-    try:
-        own = Bins(dataset.schema or {}).schema
-    except ValueError as error:
-        raise errors.ConfigError(f"dataset.{error}") from error
+    own = None
+    if dataset.schema is not None:
+        try:
+            own = Bins(dataset.schema).schema
+        except ValueError as error:
+            raise errors.ConfigError(f"dataset.{error}") from error
     if own != schema:
         raise errors.ConfigError(
             "features.schema: the table is read by dataset.schema, which says something else; set "

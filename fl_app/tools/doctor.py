@@ -330,7 +330,9 @@ def _client_data(data: "OwnData", client: int) -> Check:
     name = f"data of client {client}"
     found = data.look(client)
     if found.blanks:
-        return Check(name, WARN, in_short(found), "correct the rows that are named")
+        return Check(
+            name, WARN, in_short(found.blanks, len(found.train)), "correct the rows that are named"
+        )
     try:
         data.read(client, blanks=False)
     except (DataError, ValueError) as error:

@@ -113,12 +113,13 @@ def number_declared(
     Raises:
         DataError: a label is none of these numbers, or ``classes`` holds other words.
     """
-    known = list(values)
+    known = [0] * len(values)
     for row, value in enumerate(values):
-        if is_missing(value) or not 0 <= int(value) < len(declared):
-            said = f"{place(row)}: it has an empty label; add it, or leave the row out"
-            blanks.add(row, DataError(said))
-            known[row] = 0
+        with blanks.of(row):
+            if is_missing(value) or not 0 <= int(value) < len(declared):
+                said = f"{place(row)}: it has an empty label; add it, or leave the row out"
+                raise DataError(said)
+            known[row] = int(value)
     if classes is None:
         return np.array(known, np.int64), tuple(declared)
     if all(str(name) in declared for name in classes):
@@ -139,13 +140,13 @@ def require_labels(values: Sequence[Any], part: str) -> None:
 def _names(values: Sequence[Any], place: Places, blanks: Blanks = STRICT) -> list[str]:
     """The text of each label by the rule above, but for booleans; empty where it is blank."""
     known: dict[tuple[type, str], str] = {}
-    names = [""] * len(values)
+    names = []
     for row, value in enumerate(values):
-        with blanks.of(row):
-            key = (type(value), str(value))
-            if key not in known:
+        key = (type(value), str(value))
+        if key not in known:
+            with blanks.of(row):
                 known[key] = _name(value, row, place)
-            names[row] = known[key]
+        names.append(known.get(key, ""))
     return names
 
 

@@ -326,7 +326,7 @@ def array_examples(
         images = images.reshape(*images.shape[:3], -1)
     if len(images) != len(labels):
         raise damaged(path, f"{images_key} holds {len(images)} images for {len(labels)} labels")
-    if not blanks.allowed:
+    if labels.dtype.kind in "iub":
         labels = labels.astype(np.int64)
     return RawExamples(_pixels(path, images_key, images, blanks), labels)
 
@@ -342,8 +342,9 @@ def _pixels(path: Path, key: str, images: NDArray[Any], blanks: Blanks) -> NDArr
     if kind == "f":
         infinite = ~np.isfinite(flat).all(axis=1)
         blanks.add_all(infinite, lambda row: damaged(path, f"{key} holds NaN or infinite values"))
-        known = np.where(infinite[:, None], flat.dtype.type(0), flat)
-        return narrow(known, f"{path}: {key}", blanks).reshape(images.shape)
+        if infinite.any():
+            flat = np.where(infinite[:, None], flat.dtype.type(0), flat)
+        return narrow(flat, f"{path}: {key}", blanks).reshape(images.shape)
     outside = ((flat < 0) | (flat > 255)).any(axis=1)
     blanks.add_all(
         outside,
@@ -353,7 +354,9 @@ def _pixels(path: Path, key: str, images: NDArray[Any], blanks: Blanks) -> NDArr
             "in 0..255; give other numbers as floats",
         ),
     )
-    return np.where(outside[:, None], 0, flat).astype(np.uint8).reshape(images.shape)
+    if outside.any():
+        flat = np.where(outside[:, None], 0, flat)
+    return flat.astype(np.uint8).reshape(images.shape)
 
 
 @contextmanager

@@ -491,9 +491,7 @@ def _column(numbers: Sequence[float]) -> Images:
     return np.array(numbers, np.float32)[:, None, None, None]
 
 
-def _places_in(
-    values: Sequence[str], column: pandas.Series, place: str, blanks: Blanks
-) -> Images:
+def _places_in(values: Sequence[str], column: pandas.Series, place: str, blanks: Blanks) -> Images:
     """Where each cell of ``column`` stands in the schema's list ``values``; −1: it does not.
 
     A whole number counts as such, whether its column is typed 7 or 7.0. A cell of whatever kind has
@@ -513,9 +511,7 @@ def _places_in(
     return _column(found)
 
 
-def _in_range(
-    low: float, high: float, column: pandas.Series, place: str, blanks: Blanks
-) -> Images:
+def _in_range(low: float, high: float, column: pandas.Series, place: str, blanks: Blanks) -> Images:
     """The numbers of ``column``; what is none is a number below the schema's range.
 
     Raises:

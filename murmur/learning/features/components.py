@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import cache_folder, publish_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
@@ -211,41 +212,41 @@ class Features:
                 out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
         return out
 
-
     def rows(
-        self, fitted: Fitted, images: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """``apply``, and which rows (N,) had no finite features: theirs are those of zeros.
+        self, fitted: Fitted, images: NDArray[np.float32], blanks: Blanks
+    ) -> NDArray[np.float32]:
+        """``apply``, row by row: where an image has no finite features they are those of zeros.
 
         No row's features depend on another's, in no bit: blocks keep their sizes.
 
+        Args:
+            fitted: with this map.
+            images: (N, C, H, W).
+            blanks: notes these rows.
+
         Raises:
-            Exception: whatever the map raises for zeros, too.
+            Exception: whatever the map raises for zeros, or for no single row.
         """
-        bad = np.zeros(len(images), np.bool_)
-        try:
-            found = self.apply(fitted, images)
-        except Exception:
-            bad = np.array([not self._has_some(fitted, row[None]) for row in images])
-            found = self.apply(fitted, _without(images, bad))
-        infinite = ~np.isfinite(found).all(axis=(1, 2, 3))
-        if infinite.any():
-            bad = bad | infinite
-            found = self.apply(fitted, _without(images, bad))
-        return found, bad
-
-    def _has_some(self, fitted: Fitted, image: NDArray[np.float32]) -> bool:
-        """Whether one image (1, C, H, W) has features by itself."""
-        try:
-            self.apply(fitted, image)
-        except Exception:  # of a map of any kind
-            return False
-        return True
+        with np.errstate(all="ignore"):
+            try:
+                found = self.apply(fitted, images)
+            except Exception:  # a map of any kind: which rows are to blame?
+                for row, image in enumerate(images):
+                    with blanks.of(row):
+                        self.apply(fitted, image[None])
+                found = self.apply(fitted, _cleared(images, blanks))
+            infinite = ~np.isfinite(found).all(axis=(1, 2, 3))
+            if infinite.any():
+                blanks.add_all(infinite, lambda row: ValueError("its features overflow"))
+                found = self.apply(fitted, _cleared(images, blanks))
+        return found
 
 
-def _without(images: NDArray[np.float32], bad: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """``images`` (N, C, H, W) with zeros in the place of ``bad`` ones (N,)."""
-    return np.where(bad[:, None, None, None], np.float32(0), images)
+def _cleared(images: NDArray[np.float32], blanks: Blanks) -> NDArray[np.float32]:
+    """``images`` (N, C, H, W) with zeros in the place of blank ones."""
+    known = np.array(images)
+    blanks.clear(known)
+    return known
 
 
 def featured(
