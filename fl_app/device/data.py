@@ -284,11 +284,8 @@ def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
                 f"the data of client {client} cannot be read: {error} (murmur doctor device)"
             ) from error
         if found.blanks:
-            log_error(
-                folder,
-                f"the data of client {client}",
-                DataError(in_short(found.blanks, len(found.train))),
-            )
+            said = DataError(in_short(found.blanks, len(found.train)))
+            log_error(folder, f"the data of client {client}", said)
 
 
 def terms_of(owner: OwnerSettings) -> DeviceTerms:

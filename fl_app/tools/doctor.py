@@ -329,15 +329,14 @@ def _client_data(data: "OwnData", client: int) -> Check:
 
     name = f"data of client {client}"
     found = data.look(client)
+    count = len(found.train)
     if found.blanks:
-        return Check(
-            name, WARN, in_short(found.blanks, len(found.train)), "correct the rows that are named"
-        )
+        return Check(name, WARN, in_short(found.blanks, count), "correct the rows that are named")
     try:
         data.read(client, blanks=False)
     except (DataError, ValueError) as error:
-        return Check(name, WARN, f"{len(found.train)} examples; {error}", "correct what is named")
-    return Check(name, OK, f"{len(found.train)} examples")
+        return Check(name, WARN, f"{count} examples; {error}", "correct what is named")
+    return Check(name, OK, f"{count} examples")
 
 
 def _public(file: Path) -> Check:

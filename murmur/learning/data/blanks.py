@@ -40,7 +40,7 @@ class Blanks:
 
     @contextmanager
     def of(self, row: int) -> Iterator[None]:
-        """Note ``row`` where what is done meanwhile raises anything: libraries raise what they like."""
+        """Note ``row`` where what is done meanwhile raises; libraries may raise anything."""
         try:
             yield
         except Exception as error:
