@@ -130,9 +130,7 @@ def test_one_month_99_moves_moments_of_classes_by_no_more_than_its_charge(tmp_pa
 def test_a_simulation_that_reads_a_table_by_another_schema_is_refused(tmp_path, schema):
     numbers = {name: list(range(10)) for name in SCHEMA}
     path = write(tmp_path, "parquet", {**numbers, "label": [0, 1] * 5})
-    with pytest.raises(
-        ConfigError, match=r"features\.schema: the table is read by dataset\.schema"
-    ):
+    with pytest.raises(ConfigError, match=r"features\.schema: the table is read by"):
         simulated(path, schema)
 
 
