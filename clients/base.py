@@ -134,6 +134,9 @@ class Client(ABC):
         The adversaries that it supports (``Budget.threat``); a private budget for another one is
         refused when it is made. Sums only where its mechanism says that a sum hides it
         (``murmur.privacy.events.Hiding``).
+    units : tuple of str
+        Whom it can protect (``Budget.unit``). With "record" no record may make training fail: one
+        that overflows counts as nothing, or as what a record can count as, for itself alone.
     keeps_statistics : bool
         Whether it minds those that a model keeps beside its parameters (batch normalisation).
     purposes : tuple of str
@@ -178,7 +181,7 @@ class Client(ABC):
 
         Called after the charge is on disk. An error that the data cause costs a simulated client
         its answer; a device answers with blank records instead, since whether it answers must not
-        depend on its data.
+        depend on its data. Where a record is protected, none may cause one (``units``).
         """
 
     @abstractmethod

@@ -2,7 +2,10 @@
 
 It is asked twice: before the round for Σ f/‖f‖, the centre of its features, and in it for each
 class's Σ u uᵀ about that centre (``murmur.papers.class_moments``). Whatever centre the server
-sends, no u is longer than 1.
+sends, no u is longer than 1, and whatever a record holds: one that is not finite is one of zeros.
+
+With a record as unit a release covers the exchange of one record for another. Up to its noise it
+tells how many records of each class the client has, and so how many in all: no ε is about that.
 """
 
 from typing import Annotated
@@ -57,7 +60,10 @@ class ClassMomentsClient(Client):
         return self._release(task).event()
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The sum over this client's records, in steps; with the client as unit their mean."""
+        """The sum over this client's records, in steps; with the client as unit their mean.
+
+        Each record is rounded by itself, and adds the same to the sum whatever the others are.
+        """
         images = data.images[data.indices]
         if task.purpose == CENTRE:
             return self.releases.centre.of(images)

@@ -71,8 +71,8 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def _parse(override: str) -> Override:
     if sys.flags.optimize and _NESTED & set(override):
         raise ConfigError(
-            f"{override}: cannot be read where PYTHONOPTIMIZE is set, since Hydra's reader rests on "
-            "Python's assertions; unset it"
+            f"{override}: cannot be read where PYTHONOPTIMIZE is set, since Hydra's reader rests "
+            "on Python's assertions; unset it"
         )
     home = _AT_HOME.fullmatch(override)
     if home is not None:  # as a shell would have it, which expands it in front of a word only

@@ -5,26 +5,46 @@ or, where ``inputs`` names columns, a table: a CSV or Parquet file or a folder t
 saved (``murmur.learning.data.tables``). With several clients on one node ``{client}`` in it stands
 for the id. All of it is that client's data.
 ``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
-must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data that do not fit are
-refused, and the server learns only that something was refused.
+must be like (``shape``, ``classes``, ``sizes``) is set by the owner too.
+
+Nothing that lies in a client's files is a refusal, which a server would see: rows that do not fit
+the owner's words are blank records, of which the owner is told. What is wrong with the words
+themselves is one, before any file is opened.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from omegaconf import OmegaConf
 
+from fl_app.config.composition import installed
+from fl_app.config.conf_files import groups
 from fl_app.config.settings import DeviceTerms, pool_digest
+from fl_app.device.agreement import listed
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables
+from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
-from murmur.learning.features.components import Components, Features, Fitted, with_components
+from murmur.learning.features.components import (
+    Components,
+    Features,
+    Fitted,
+    Known,
+    with_components,
+)
 from murmur.round.task import log_error
+
+Schema = Mapping[str, Mapping[str, Any]]
+"""What is known in public of each column of a table (``murmur.learning.features.bins``)."""
+
+_SHOWN = 5  # blank rows that are told one by one
 
 
 def device_population(
@@ -78,17 +98,41 @@ def _featured(
         fitted = features.fit(people.public)
     if fitted.digest != terms.features:
         raise DeviceError("the features of this device's public pool are not those of the run")
+    schema = schema_in(fitted)
+    if schema is not None:
+        _require_columns(list(schema), owner, terms)
     dataset = with_components(people.dataset, features, fitted)
     public = features.apply(fitted, people.public)
     return replace(people, dataset=dataset, public=public, fitted=fitted)
+
+
+def schema_in(fitted: Fitted | None) -> Schema | None:
+    """The schema by which a run's features read tables; None: they read none."""
+    return fitted.schema if isinstance(fitted, Known) else None
+
+
+def _require_columns(schema: list[str], owner: OwnerSettings, terms: DeviceTerms) -> None:
+    """DeviceError unless a schema is of the columns that the owner names, if he names any."""
+    if owner.inputs is not None and set(owner.inputs) != set(schema):
+        raise DeviceError(
+            f"inputs in this device's node-config: must be the columns of the schema in its conf/, "
+            f"{','.join(schema)}"
+        )
+    if terms.shape != [len(schema), 1, 1]:
+        raise DeviceError(
+            f"shape in this device's node-config: must be '{len(schema)},1,1', one number for each "
+            "column of the schema in its conf/"
+        )
 
 
 @dataclass
 class OwnData:
     """The data of a device's clients, each opened when it is first needed and then kept.
 
-    A ``murmur.round.host.Data``: the host opens them after the policy's word and before the charge,
-    so that data which cannot be read cost nothing.
+    A ``murmur.round.host.Data``: the host opens them after the policy's word and before the charge.
+    Whatever lies in the owner's files, a client has data: one row that cannot be read is a blank
+    record, for itself alone, and all are where the whole cannot be. The owner is told in the
+    device's log; ``look`` tells it at the start of a device, and `murmur doctor device`.
 
     Args:
         owner: whose words name the data.
@@ -96,6 +140,7 @@ class OwnData:
         folder: the device's, for its log and for decoded images, which only the owner can read.
         features: what the run makes of images. None: they stay as they are.
         fitted: the components with which it does; None where ``features`` is.
+        schema: by which a table's columns are read; None: as numbers.
     """
 
     owner: OwnerSettings
@@ -103,71 +148,190 @@ class OwnData:
     folder: Path
     features: Features | None = None
     fitted: Fitted | None = None
+    schema: Schema | None = None
     _opened: dict[int, LocalData] = field(default_factory=dict)
 
     def of(self, client: int) -> LocalData:
         """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
 
-        Blank ones where features of them cannot be computed.
+        n is the published number where there is one: what is missing is blank, and what is too much
+        is left out from the end.
 
         Args:
             client: one of the owner's.
 
         Raises:
-            DataError: there are none, they do not fit, or their number is another than was
-                published.
-            ValueError, OSError: they cannot be read.
+            DataError: sizes are published, but not this client's.
+            ValueError: no features of any images can be computed. Both whatever the files hold.
         """
         if client not in self._opened:
-            place = str(self.owner.data).replace("{client}", str(client))
-            found = load_own(place, self.owner, self.terms, self.folder / "cache")
-            self._require_size(client, len(found))
-            try:
-                images = self._seen(found.images)
-                rows = np.arange(len(found))
-                local = LocalData(images, found.labels, rows, sources=found.images)
-            except Exception as error:  # a refusal would tell of the rows: a server names features
-                log_error(self.folder, f"the features of client {client}", error)
-                local = self.blank(client)
-            self._opened[client] = local
+            self._opened[client] = self._data_of(self._found(client), client)
         return self._opened[client]
 
     def blank(self, client: int) -> LocalData:
-        """As many blank records as ``client`` has published, or one: what a model is tried on.
+        """As many blank records as ``client`` has published, or one.
 
-        Zeros with label 0. A charged client answers with them where its own data cannot be trained
-        on: whether a device answers must not depend on its data.
+        Zeros with label 0, or the features of zeros. A client answers with them where none of its
+        data can be read or trained on: whether a device answers must not depend on its data.
         """
-        size = 1
-        if self.terms.sizes is not None:
-            size = self.terms.sizes[client]
-        images = self._seen(np.zeros((1, *(self.terms.shape or ())), np.float32))
-        rows = np.broadcast_to(images, (size, *images.shape[1:]))
-        return LocalData(rows, np.zeros(size, np.int64), np.arange(size))
+        return self._data_of(self._nothing(), client)
 
-    def _seen(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """``images``, or the run's features of them."""
-        if self.features is None or self.fitted is None:
-            return images
-        return self.features.apply(self.fitted, images)
+    def read(self, client: int, blanks: bool = True) -> Dataset:
+        """What the owner's files hold of ``client``; see ``load_own``."""
+        place = str(self.owner.data).replace("{client}", str(client))
+        cache = self.folder / "cache"
+        return load_own(place, self.owner, self.terms, cache, self.schema, blanks)
 
-    def _require_size(self, client: int, found: int) -> None:
-        """DataError for no data, and for another number of them than was published."""
-        if not found:
-            raise DataError(f"client {client} has no examples")
+    def look(self, client: int) -> Dataset:
+        """``read``, for the owner, who can mend what a run would answer with blank records.
+
+        Raises:
+            DataError: no row can be read, or there are more or fewer than were published.
+            DataError, ValueError, OSError: as ``read``.
+        """
+        found = self.read(client)
+        count, size = len(found.train), self._size(client)
+        if len(found.blanks) == count:
+            why = next(iter(found.blanks.values()), "there are none")
+            raise DataError(f"none of the {count} examples of client {client} can be read: {why}")
+        if size not in (None, count):
+            raise DataError(
+                f"client {client} has {count} examples, its owner has published {size}; mend the "
+                "data, or sizes= of every device"
+            )
+        return found
+
+    def _found(self, client: int) -> Examples:
+        """All that can be read; the owner is told of the rest."""
+        try:
+            found = self.read(client)
+        except Exception as error:  # of whatever kind: it is about what lies in a file
+            log_error(self.folder, f"the data of client {client}, now blank records", error)
+            return self._nothing()
+        if found.blanks:
+            said = DataError(in_short(found.blanks, len(found.train)))
+            log_error(self.folder, f"the data of client {client}", said)
+        return found.train
+
+    def _data_of(self, found: Examples, client: int) -> LocalData:
+        """``found`` in the published number, or at least one, with the run's features."""
+        size = self._size(client) or max(1, len(found))
+        if len(found) and len(found) != size:
+            said = DataError(f"there are {len(found)} examples, {size} are published")
+            log_error(self.folder, f"the data of client {client}", said)
+        images, labels = found.images[:size], found.labels[:size]
+        if len(images) < size:
+            lacking = size - len(images)
+            zeros = np.zeros((lacking, *images.shape[1:]), np.float32)
+            images = np.concatenate([images, zeros])
+            labels = np.concatenate([labels, np.zeros(lacking, np.int64)])
+        seen = images
+        if self.features is not None and self.fitted is not None:
+            seen, labels = self._seen(images, labels, client)
+        return LocalData(seen, labels, np.arange(size), sources=images)
+
+    def _seen(
+        self, images: NDArray[np.float32], labels: NDArray[np.int64], client: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The run's features of ``images``, and ``labels``; rows that have none are blank."""
+        assert self.features is not None and self.fitted is not None
+        bad = Blanks(allowed=True)
+        try:
+            found = self.features.rows(self.fitted, images, bad)
+        except Exception as error:  # of no single row
+            log_error(self.folder, f"the features of client {client}, now blank records", error)
+            return self.features.apply(self.fitted, np.zeros_like(images)), labels * 0
+        if bad.rows:
+            said = DataError(in_short(bad.rows, len(images)))
+            log_error(self.folder, f"the features of client {client}", said)
+            labels = labels.copy()
+            bad.clear(labels)
+        return found, labels
+
+    def _nothing(self) -> Examples:
+        """No examples, of the owner's shape."""
+        shape = tuple(self.terms.shape or ())
+        return Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
+
+    def _size(self, client: int) -> int | None:
+        """How many examples were published; None: nothing was. DataError: not of this client."""
         sizes = self.terms.sizes
-        if sizes is not None and (client >= len(sizes) or sizes[client] != found):
-            raise DataError(f"client {client} has {found} examples, its owner has published others")
+        if sizes is None:
+            return None
+        if client >= len(sizes):
+            raise DataError(f"sizes in this device's node-config: lacks client {client}")
+        return sizes[client]
 
 
-def load_own(path: str, owner: OwnerSettings, terms: DeviceTerms, cache: Path) -> Examples:
-    """One client's examples, checked against the owner's words.
+def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
+    """Refuse to start on data that a run would answer with blank records.
+
+    Single rows are told in the log of ``folder``, the device's. What the owner's words lack is
+    found where a run asks.
+
+    Raises:
+        DeviceError: a client's data cannot be read as a whole, or not a row of them.
+    """
+    owner = OwnerSettings.of(node_config)
+    terms = terms_of(owner)
+    if owner.data is None or terms.shape is None or not terms.num_classes:
+        return
+    data = OwnData(owner, terms, folder, schema=schema_of(owner))
+    for client in owner.clients:
+        try:
+            found = data.look(client)
+        except Exception as error:  # of whatever kind: it is about what lies in a file
+            raise DeviceError(
+                f"the data of client {client} cannot be read: {error} (murmur doctor device)"
+            ) from error
+        if found.blanks:
+            said = DataError(in_short(found.blanks, len(found.train)))
+            log_error(folder, f"the data of client {client}", said)
+
+
+def terms_of(owner: OwnerSettings) -> DeviceTerms:
+    """What the owner himself says of the form of his data; ValueError where that cannot be."""
+    return DeviceTerms(listed(owner.shape), listed(owner.classes), sizes=listed(owner.sizes))
+
+
+def schema_of(owner: OwnerSettings) -> Schema | None:
+    """The schema in conf/features of the columns that the owner names; None: none is of these."""
+    if owner.inputs is None:
+        return None
+    for name in groups()["features"]:
+        told = OmegaConf.to_container(installed((f"features={name}",)).features)
+        schema = told.get("schema") if isinstance(told, dict) else None
+        if isinstance(schema, dict) and set(schema) == set(owner.inputs):
+            return schema
+    return None
+
+
+def in_short(blanks: Mapping[int, str], count: int) -> str:
+    """How many of ``count`` rows are blank, and why the first of them are, in one line."""
+    rows = sorted(blanks)
+    shown = "; ".join(f"row {row} (from 0): {blanks[row]}" for row in rows[:_SHOWN])
+    more = "; ..." if len(rows) > _SHOWN else ""
+    return f"{len(rows)} of {count} rows cannot be read and are blank: {shown}{more}"
+
+
+def load_own(
+    path: str,
+    owner: OwnerSettings,
+    terms: DeviceTerms,
+    cache: Path,
+    schema: Schema | None = None,
+    blanks: bool = True,
+) -> Dataset:
+    """One client's examples, all for training, read row by row as the owner's words say.
 
     Args:
         path: a folder of pictures, an .npz, a .csv, or where the owner names columns a table.
         owner: the names of columns, if any.
         terms: shape and classes that the examples must have.
         cache: folder for decoded images.
+        schema: of a table's columns; None: they are numbers.
+        blanks: whether single rows that cannot be read are blank (``Dataset.blanks``); False: what
+            a researcher would be told of them, and of whole columns.
 
     Raises:
         DataError: they do not fit; ValueError, OSError: they cannot be read.
@@ -175,25 +339,23 @@ def load_own(path: str, owner: OwnerSettings, terms: DeviceTerms, cache: Path) -
     assert terms.shape is not None
     place = Path(path).expanduser()
     if owner.inputs is None:
-        found = _images(place, terms, cache)
+        found = _images(place, terms, cache, blanks)
     else:
-        found = _columns(place, owner, terms)
+        found = _columns(place, owner, terms, schema, blanks)
     if found.input_shape != tuple(terms.shape):
         raise DataError(
             f"{place}: examples are {list(found.input_shape)}, not {list(terms.shape)} "
             "(channels, height, width)"
         )
-    if found.num_classes > terms.num_classes:
-        raise DataError(f"{place}: has {found.num_classes} classes, not {terms.num_classes}")
-    return found.train
+    return found
 
 
-def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
+def _images(place: Path, terms: DeviceTerms, cache: Path, blanks: bool) -> Dataset:
     """By the reader for the file's suffix; a folder is one of pictures by class."""
     assert terms.shape is not None
     channels, height, width = terms.shape
     size = [height, width]
-    rest: dict[str, Any] = {"test_fraction": 0.0, "cache": cache}
+    rest: dict[str, Any] = {"test_fraction": 0.0, "cache": cache, "blanks": blanks}
     classes = _classes(terms)
     match place.suffix.lower():
         case ".npz":
@@ -215,7 +377,13 @@ def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
             )
 
 
-def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
+def _columns(
+    place: Path,
+    owner: OwnerSettings,
+    terms: DeviceTerms,
+    schema: Schema | None,
+    blanks: bool,
+) -> Dataset:
     """By the columns that the owner names, of a file or of a folder that ``datasets`` has saved.
 
     Nothing is written beside the ledger: neither a copy nor a cache of the table.
@@ -223,13 +391,15 @@ def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
     assert terms.shape is not None
     channels, height, width = terms.shape
     columns: dict[str, Any] = {
-        "inputs": owner.inputs,
+        "inputs": list(schema or owner.inputs or ()),
+        "schema": schema,
         "label": owner.label,
         "classes": _classes(terms),
         "length": width,  # of texts, whose shape is (1, 1, length)
         "size": [height, width],
         "channels": channels,
         "test_fraction": 0.0,
+        "blanks": blanks,
     }
     if not place.is_dir():
         return tables.table(path=str(place), **columns)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.agreement import started_with
-from fl_app.device.data import OwnData, device_population
+from fl_app.device.data import OwnData, device_population, schema_in
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.hosts import build_trainer, require_usable, values_of
 from fl_app.run.population import build_features
@@ -45,7 +45,8 @@ class DeviceHost(Host):
         assert terms is not None
         features = build_features(config.features)
         self.population = device_population(owner, terms, features)
-        data = OwnData(owner, terms, home.folder, features, self.population.fitted)
+        fitted = self.population.fitted
+        data = OwnData(owner, terms, home.folder, features, fitted, schema_in(fitted))
         compute = ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         require_usable(self.trainer)  # a charge must buy something, whoever asks

@@ -166,12 +166,20 @@ class Device(Resident):
     Args:
         owner: the node-config, as the owner has given it to this process.
         bundles: SHA-256, in lower-case hex, of the bundles whose runs may ask; none: any.
+
+    Raises:
+        DeviceError: a client's data cannot be read. Once there is a run, nobody is told so but the
+            device's log.
     """
 
     def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
+        from fl_app.device.data import require_readable
+
         for name in ("fl_app.client_app", "fl_app.device.health", "fl_app.device.hosts"):
             import_module(name)  # so that forks need not
-        super().__init__(owner, device_folder(owner), bundles)
+        folder = device_folder(owner)
+        require_readable(owner, folder)
+        super().__init__(owner, folder, bundles)
 
     def reply(self, task_input: TaskInput, context: Context) -> Message:
         """What the ClientApp answers."""

@@ -24,6 +24,7 @@ from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Shares, label_counts
+from murmur.learning.features.bins import Bins
 from murmur.learning.features.components import Features, Fitted, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
@@ -148,6 +149,7 @@ def _population(description: str, images: str) -> Population:
     config, people = OmegaConf.create(description), _images(images)
     features = build_features(config.features)
     if features is not None:
+        _require_one_schema(config.dataset, features)
         elsewhere = _fitted_on(config.features, people)
         try:
             cache = config.dataset.get("cache")
@@ -166,6 +168,24 @@ def _population(description: str, images: str) -> Population:
     owners = None if dataset.owners is None else dataset.owners[people.held_out]
     test = dataset.train.take(people.held_out)
     return replace(people, dataset=replace(dataset, test=test, test_owners=owners))
+
+
+def _require_one_schema(dataset: DictConfig, features: Features) -> None:
+    """ConfigError where a table is read by another schema than its features are made by."""
+    schema = features.known.schema if features.known is not None else None
+    if schema is None or "schema" not in dataset:
+        return
+    own = None
+    if dataset.schema is not None:
+        try:
+            own = Bins(dataset.schema).schema
+        except ValueError as error:
+            raise errors.ConfigError(f"dataset.{error}") from error
+    if own != schema:
+        raise errors.ConfigError(
+            "features.schema: the table is read by dataset.schema, which says something else; set "
+            "features.schema='${dataset.schema}'"
+        )
 
 
 def _texts_are(node: DictConfig, fitted: Fitted) -> str:

@@ -60,7 +60,7 @@ _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 
 
-class RunInUse(ConfigError):
+class RunInUseError(ConfigError):
     """Another process is doing a run."""
 
 
@@ -121,13 +121,13 @@ class RunFolder:
         is a lock of the operating system, which ends with the process however that ends.
 
         Raises:
-            RunInUse: another process does this run.
+            RunInUseError: another process does this run.
         """
         with open(self.path / ".doing", "w", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise RunInUse(
+                raise RunInUseError(
                     f"run_dir={self.path}: another process is doing this run; wait for its end, or "
                     "stop it (engine=deploy: `flwr list` and `flwr stop`)"
                 ) from error

@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
-from fl_app.run.results import RunFolder, RunInUse
+from fl_app.run.results import RunFolder, RunInUseError
 from murmur.common import counted, private_folder, replace_file
 
 _LOOK_SECONDS = 1.0  # how often who waits for another process looks whether it is done
@@ -275,7 +275,7 @@ def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
     while folder.metrics(job) is None:
         try:
             prepare(job.overrides, folder.path / job.key, base).run()
-        except RunInUse:  # by another command that does the same sweep
+        except RunInUseError:  # by another command that does the same sweep
             time.sleep(_LOOK_SECONDS)
             continue
         except Exception as error:

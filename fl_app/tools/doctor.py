@@ -298,20 +298,18 @@ def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
         own: the owner's words.
         folder: the device's; what is read is kept in its cache, as in a run.
     """
-    from fl_app.config.settings import DeviceTerms
-    from fl_app.device.agreement import listed
-    from fl_app.device.data import OwnData, device_population
+    from fl_app.device.data import OwnData, device_population, schema_of, terms_of
     from fl_app.device.node_settings import DeviceError
 
     if not own.clients:
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
     try:
-        terms = DeviceTerms(listed(own.shape), listed(own.classes), sizes=listed(own.sizes))
+        terms = terms_of(own)
         device_population(own, terms)
     except (DeviceError, ValueError) as error:
         yield Check("data", FAIL, str(error), "see deploy/README.md")
     else:
-        data = OwnData(own, terms, folder)
+        data = OwnData(own, terms, folder, schema=schema_of(own))
         for client in own.clients:
             advice = "correct the file that is named"
             yield attempt(f"data of client {client}", advice, _client_data, data, client)
@@ -321,8 +319,24 @@ def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
 
 
 def _client_data(data: "OwnData", client: int) -> Check:
-    """How many examples a client has, read as for a run; DataError where they do not fit."""
-    return Check(f"data of client {client}", OK, f"{len(data.of(client))} examples")
+    """How many examples a client has, read as for a run.
+
+    A warning names rows that count as blank, and what makes a researcher's reader refuse the whole.
+    DataError where the data do not fit as a whole.
+    """
+    from fl_app.device.data import in_short
+    from murmur.learning.data.examples import DataError
+
+    name = f"data of client {client}"
+    found = data.look(client)
+    count = len(found.train)
+    if found.blanks:
+        return Check(name, WARN, in_short(found.blanks, count), "correct the rows that are named")
+    try:
+        data.read(client, blanks=False)
+    except (DataError, ValueError) as error:
+        return Check(name, WARN, f"{count} examples; {error}", "correct what is named")
+    return Check(name, OK, f"{count} examples")
 
 
 def _public(file: Path) -> Check:

@@ -11,7 +11,8 @@ One message asks for any number of clients, and the file reads in the order in w
    the same bytes again, and nothing is trained or charged twice.
 
 A client that refuses or fails is reported by id and reason, and costs the round nothing else. On a
-device a charge is followed by an answer, whatever the data do to the training.
+device a charge is followed by an answer, whatever the data do to the training: a refusal never
+follows from what lies in a file.
 
 The host is given values and builds nothing. ``fl_app.run.hosts`` and ``fl_app.device.hosts`` build
 it from a configuration; a device and a simulation differ in their ``Home`` and ``Data``.
@@ -56,7 +57,14 @@ from numpy.typing import NDArray
 from murmur.common import framed
 from murmur.learning.codec import Codec, Sum
 from murmur.learning.data.examples import LocalData
-from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
+from murmur.privacy.events import (
+    ComposedEvent,
+    Event,
+    NonPrivateEvent,
+    SummedEvent,
+    Unit,
+    releases,
+)
 from murmur.privacy.ledger import Charge, Ledger, LedgerError, Reply
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
@@ -220,12 +228,15 @@ class DeviceHome(Home):
 class Data(Protocol):
     """The data of the clients that live here.
 
-    On a device opened once an owner's policy has admitted a release and before it is charged: what
-    cannot be opened costs nothing. In a simulation they are open.
+    On a device opened once an owner's policy has admitted a release and before it is charged. In a
+    simulation they are open.
     """
 
     def of(self, client: int) -> LocalData:
-        """Those of ``client``; any error means that it has none that fit, and so refuses."""
+        """Those of ``client``. Any error refuses it: on a device none may follow from the data.
+
+        There a record that cannot be read is a blank one, and all are where nothing can be.
+        """
 
     def blank(self, client: int) -> LocalData | None:
         """With what a charged client answers where its own data cannot be trained on.
@@ -538,7 +549,9 @@ class Host:
 
         ``opened``: its data, where they were opened before. Where a device's own data cannot be
         trained on, the release is that of blank records: it was charged, and whether a client
-        answers must not depend on its data.
+        answers must not depend on its data. That is one answer for all records at once, which a
+        client's unit covers and a record's does not: no record may bring it about where records are
+        protected (``Client.units``), and the owner is told if anything has.
         """
         half = self._half(task)
         codec = half.codec(task)
@@ -552,7 +565,10 @@ class Host:
             blank = self.data.blank(task.client)
             if blank is None:
                 raise
-            log_error(self.home.folder, f"round {task.round}, client {task.client}", error)
+            about = f"round {task.round}, client {task.client}, answered with blank records"
+            if any(each.unit is Unit.RECORD for each in releases(half.event(task))):
+                about += ", which is not covered if a record has brought it about"
+            log_error(self.home.folder, about, error)
             release = train(task, blank, self.noise(task))
         packed = codec.pack(release)
         del release  # before what is made of it: a model may have 10⁷ parameters

@@ -2,6 +2,8 @@
 
 import csv
 import io
+from contextlib import suppress
+from functools import partial
 
 import datasets
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow.parquet
 from fl_app.config.settings import DeviceTerms
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
+from murmur.learning.data.examples import DataError
 from murmur.learning.data.tables import huggingface, table
 
 TEXT = ("csv", "semicolons", "tabs", "quoted", "packed", "folder")  # all cells are text there
@@ -81,12 +84,29 @@ def read(folder, form, columns, test=None, **settings):
 
 
 def on_device(path, columns, label="label", client=None, inputs=None, classes=None, **other):
-    """The examples as a device reads them, whose owner names inputs and classes."""
+    """The examples as a device reads them, whose owner names inputs and classes.
+
+    What a researcher's reader refuses is raised: `murmur doctor device` tells of it. In a run it is
+    a matter of single rows, or the table as a whole is none; a good table is read alike.
+    """
     assert not other
     inputs = inputs or [name for name in columns if name not in (label, client)]
     owner = OwnerSettings((0,), None, None, inputs=tuple(inputs), label=label)
     terms = DeviceTerms([len(inputs), 1, 1], classes)
-    return load_own(str(path), owner, terms, path.parent / "cache")
+    read = partial(load_own, str(path), owner, terms, path.parent / "cache")
+    try:
+        strict = read(blanks=False)
+    except DataError:
+        with suppress(DataError):
+            found = read()
+            assert len(found.train) == len(next(iter(columns.values())))
+            assert np.isfinite(found.train.images).all()
+        raise
+    found = read()
+    assert not found.blanks
+    for one, other in zip(seen(strict), seen(found), strict=True):
+        assert np.array_equal(one, other)
+    return found.train
 
 
 def seen(data):

@@ -15,9 +15,9 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from murmur.learning.data.examples import DataError, Dataset, Examples
 
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
-_FORMAT = 2
+_FORMAT = 3
 _CHUNK = 4096
 NEEDED = ("config.json", "tokenizer.json", "model.safetensors")  # of an encoder
 
@@ -58,12 +58,14 @@ class RawDataset:
         train, test: as they were stored.
         num_classes: labels lie below it.
         classes: their names in the order of their numbers; None: they have none.
+        blanks: why rows of ``train`` could not be read, as ``Dataset`` has it.
     """
 
     train: RawExamples
     test: RawExamples
     num_classes: int
     classes: tuple[str, ...] | None = None
+    blanks: Mapping[int, str] = field(default_factory=dict)
 
 
 def cache_folder(cache: str | Path | None) -> Path:
@@ -101,7 +103,8 @@ def load_or_build(
         build: decodes the sources; called only where the cache lacks the result.
 
     Raises:
-        DataError: the cache cannot be written, or holds a damaged folder; or from ``build``.
+        DataError: the cache cannot be written, or holds a damaged folder; or from ``build``, which
+            finds a source missing.
     """
     folder = cache_folder(cache) / f"{name}-{_digest(name, sources, settings)}"
     if not folder.is_dir():
@@ -142,18 +145,14 @@ def publish_folder(folder: Path) -> Iterator[Path]:
 
 
 def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
-    """What names a decoded data set: all that its decoding depends on.
-
-    Raises:
-        DataError: a source is missing.
-    """
+    """What names a decoded data set: all that its decoding depends on, and which source lacks."""
     stamps = []
     for path in sources:
         try:
             stat = path.stat()
-        except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}); restore it") from error
-        stamps.append([str(path.absolute()), stat.st_size, stat.st_mtime_ns])
+            stamps.append([str(path.absolute()), stat.st_size, stat.st_mtime_ns])
+        except (OSError, ValueError) as error:  # what decodes says so, if it needs the file
+            stamps.append([str(path), type(error).__name__, 0])
     content = json.dumps([_FORMAT, name, stamps, settings], sort_keys=True, default=list)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -167,7 +166,8 @@ def _write(folder: Path, raw: RawDataset) -> None:
             np.save(file, examples.labels.astype(np.int64))
             _sync(file)
     with (folder / "meta.json").open("wb") as file:
-        meta = {"num_classes": raw.num_classes, "classes": raw.classes}
+        blanks = list(raw.blanks.items())
+        meta = {"num_classes": raw.num_classes, "classes": raw.classes, "blanks": blanks}
         file.write(json.dumps(meta).encode())
         _sync(file)
 
@@ -214,7 +214,13 @@ def _open(name: str, folder: Path) -> Dataset:
         else:
             classes = tuple(meta["classes"])
         return Dataset(
-            name, train, test, meta["num_classes"], (channels, height, width), classes=classes
+            name,
+            train,
+            test,
+            meta["num_classes"],
+            (channels, height, width),
+            classes=classes,
+            blanks=dict(meta["blanks"]),
         )
     except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise DataError(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.examples import DataError
 
 BOOLEANS = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
@@ -47,15 +48,21 @@ def is_missing(value: object) -> bool:
 
 
 def number_classes(
-    values: Sequence[Any], place: Places, classes: Sequence[str | int] | None
+    values: Sequence[Any],
+    place: Places,
+    classes: Sequence[str | int] | None,
+    blanks: Blanks = STRICT,
 ) -> Numbered:
     """The number of each label's class, and the classes' names.
+
+    With ``classes`` each label is numbered by itself.
 
     Args:
         values: the labels, text or typed, of all parts of a data set.
         place: where a row is, for errors.
         classes: the values in the order of their numbers, or names for 0, 1, ... where those are
             the labels; None: the values found, sorted.
+        blanks: notes labels without a number, which are 0. Only with ``classes``.
 
     Returns:
         (N,) in the order of ``values``, and the names in the order of their numbers.
@@ -65,7 +72,7 @@ def number_classes(
         DataError: a label is empty, of an unknown kind or not among ``classes``, or there are more
             than 1,000 classes that nobody has named.
     """
-    names = _names(values, place)
+    names = _names(values, place, blanks)
     if classes is None:
         names = _as_bits(names)
         order = _sorted(set(names))
@@ -77,10 +84,14 @@ def number_classes(
     else:
         order, names = _given(classes, names)
     numbers = {name: number for number, name in enumerate(order)}
+    found = np.zeros(len(names), np.int64)
     for row, name in enumerate(names):
-        if name not in numbers:
-            raise DataError(f"{place(row)}: class {name!r} is not among dataset.classes={order}")
-    return np.array([numbers[name] for name in names], np.int64), tuple(order)
+        if name in numbers:
+            found[row] = numbers[name]
+        else:
+            said = f"{place(row)}: class {name!r} is not among dataset.classes={order}"
+            blanks.add(row, DataError(said))
+    return found, tuple(order)
 
 
 def number_declared(
@@ -88,6 +99,7 @@ def number_declared(
     place: Places,
     classes: Sequence[str | int] | None,
     declared: Sequence[str],
+    blanks: Blanks = STRICT,
 ) -> Numbered:
     """The same of labels 0, 1, ... whose names the data declare: all of them are classes.
 
@@ -96,19 +108,24 @@ def number_declared(
         place: where a row is, for errors.
         classes: the declared names, or numbers, in the order that is wanted; None: as declared.
         declared: the name of each number.
+        blanks: notes labels that stand for no name.
 
     Raises:
         DataError: a label is none of these numbers, or ``classes`` holds other words.
     """
+    known = [0] * len(values)
     for row, value in enumerate(values):
-        if is_missing(value) or not 0 <= int(value) < len(declared):
-            raise DataError(f"{place(row)}: it has an empty label; add it, or leave the row out")
+        with blanks.of(row):
+            if is_missing(value) or not 0 <= int(value) < len(declared):
+                said = f"{place(row)}: it has an empty label; add it, or leave the row out"
+                raise DataError(said)
+            known[row] = int(value)
     if classes is None:
-        return np.array(values, np.int64), tuple(declared)
+        return np.array(known, np.int64), tuple(declared)
     if all(str(name) in declared for name in classes):
-        return number_classes([declared[int(value)] for value in values], place, classes)
+        return number_classes([declared[int(value)] for value in known], place, classes, blanks)
     if all(_CANONICAL.fullmatch(str(name)) for name in classes):
-        return number_classes(values, place, classes)
+        return number_classes(known, place, classes, blanks)
     raise DataError(
         f"dataset.classes={list(classes)}: the data declare {list(declared)}; use these"
     )
@@ -120,19 +137,16 @@ def require_labels(values: Sequence[Any], part: str) -> None:
         raise DataError(f"{part}: has no labels (all are -1); set dataset.test=validation")
 
 
-def _names(values: Sequence[Any], place: Places) -> list[str]:
-    """The text of each label by the rule above, but for booleans; DataError for the first bad."""
+def _names(values: Sequence[Any], place: Places, blanks: Blanks = STRICT) -> list[str]:
+    """The text of each label by the rule above, but for booleans; empty where it is blank."""
     known: dict[tuple[type, str], str] = {}
     names = []
     for row, value in enumerate(values):
         key = (type(value), str(value))
         if key not in known:
-            if is_missing(value):
-                raise DataError(
-                    f"{place(row)}: it has an empty label; add it, or leave the row out"
-                )
-            known[key] = _name(value, row, place)
-        names.append(known[key])
+            with blanks.of(row):
+                known[key] = _name(value, row, place)
+        names.append(known.get(key, ""))
     return names
 
 
@@ -140,8 +154,10 @@ def _name(value: Any, row: int, place: Places) -> str:
     """One label by the rule above.
 
     Raises:
-        DataError: it is none of text, a finite number and a boolean.
+        DataError: it is missing, or none of text, a finite number and a boolean.
     """
+    if is_missing(value):
+        raise DataError(f"{place(row)}: it has an empty label; add it, or leave the row out")
     if isinstance(value, bool | np.bool_ | int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating | Decimal) and np.isfinite(float(value)):
@@ -181,41 +197,42 @@ def _sorted(names: set[str]) -> list[str]:
 
 
 def _given(classes: Sequence[str | int], names: list[str]) -> tuple[list[str], list[str]]:
-    """``classes`` as names, and ``names`` in the same words where they are numbers of classes."""
+    """``classes`` as names, and each of ``names`` in the same words if it is a class's number."""
     order = _names(classes, lambda row: f"classes={list(classes)}")
-    if set(order) | set(names) <= _BITS:
+    if set(order) <= _BITS:
         order = _as_bits(order)
-        names = _as_bits(names)
+        names = [BOOLEANS.get(name, name) for name in names]
     if len(set(order)) != len(order):
         raise ValueError(f"classes={order}: must not name a class twice")
     if any(_CANONICAL.fullmatch(name) or name in BOOLEANS for name in order):
         return order, names
     words = {str(number): name for number, name in enumerate(order)}
-    bits = _as_bits(names)
-    if set(bits) <= set(words):
-        names = [words[name] for name in bits]
-    return order, names
+    return order, [words.get(BOOLEANS.get(name, name), name) for name in names]
 
 
-def narrow(wide: NDArray[Any], place: str) -> NDArray[np.float32]:
+def narrow(wide: NDArray[Any], place: str, blanks: Blanks = STRICT) -> NDArray[np.float32]:
     """Finite numbers with 32 bits.
 
     Args:
         wide: (N, F), of any type.
         place: of what they are, for errors.
+        blanks: notes rows that 32 bits do not hold. Where such may be, no row is judged by others.
 
     Raises:
         DataError: 32 bits would hold something else.
     """
-    whole = wide.dtype.kind in "iu" and wide.size > 0
-    if whole and max(int(wide.max()), -int(wide.min())) > LARGEST_WHOLE:
-        raise too_large(place)
+    if wide.dtype.kind in "iu":
+        large = ((wide > LARGEST_WHOLE) | (wide < -LARGEST_WHOLE)).any(axis=1)
+        blanks.add_all(large, lambda row: too_large(place))
     with np.errstate(over="ignore", under="ignore"):
         found = wide.astype(np.float32)
     if wide.dtype != np.float64 or not wide.size:
         return found
-    if not np.isfinite(found).all():
-        raise DataError(f"{place}: holds numbers beyond 3.4e38; scale it, or leave it out")
+    beyond = ~np.isfinite(found).all(axis=1)
+    said = f"{place}: holds numbers beyond 3.4e38; scale it, or leave it out"
+    blanks.add_all(beyond, lambda row: DataError(said))
+    if blanks.allowed:
+        return found
     rounding = np.abs(found - wide).max(axis=0)
     span = np.ptp(wide, axis=0)
     differs = span > _NOISE * np.abs(wide).max(axis=0)

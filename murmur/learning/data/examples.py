@@ -5,8 +5,8 @@ examples. Where it is known whose rows are, whole owners are taken: nobody then 
 sides.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -102,6 +102,7 @@ class Dataset:
         notes: what a user should hear of how the data were read.
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
         texts: whether inputs are numbers of words, of which none is more than another.
+        blanks: train examples that could not be read, and why: zeros of class 0 in their place.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -118,6 +119,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     test_owners: NDArray[np.int64] | None = None
     texts: bool = False
+    blanks: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):

@@ -22,8 +22,8 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import RawExamples
 from murmur.learning.data.cells import is_missing, narrow
 from murmur.learning.data.examples import DataError
@@ -276,7 +277,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def array_examples(
-    path: Path, arrays: Mapping[str, NDArray[Any]], images_key: str, labels_key: str
+    path: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    images_key: str,
+    labels_key: str,
+    blanks: Blanks = STRICT,
 ) -> RawExamples:
     """Two arrays of an .npz file as examples.
 
@@ -290,6 +295,8 @@ def array_examples(
         arrays: all that it holds.
         images_key: name of the images.
         labels_key: name of the labels.
+        blanks: notes images that are not as above. Where such may be, labels are as the file has
+            them, of any type: ``cells.number_classes`` numbers each by itself.
 
     Raises:
         DataError: an array is missing or not as above, naming the file and the array.
@@ -301,11 +308,11 @@ def array_examples(
     labels = arrays[labels_key]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1 or labels.dtype.kind not in "iub":
+    if labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iub"):
         raise damaged(
             path, f"{labels_key} is {labels.dtype}{labels.shape}, not integers (N,) or (N, 1)"
         )
-    if len(labels) and labels.min() < 0:
+    if not blanks.allowed and len(labels) and labels.min() < 0:
         raise damaged(path, f"{labels_key} holds {labels.min()}; labels start at 0")
     if images.ndim < 2:
         raise damaged(path, f"{images_key} has shape {images.shape}, not one row for each example")
@@ -319,36 +326,52 @@ def array_examples(
         images = images.reshape(*images.shape[:3], -1)
     if len(images) != len(labels):
         raise damaged(path, f"{images_key} holds {len(images)} images for {len(labels)} labels")
-    return RawExamples(_pixels(path, images_key, images), labels.astype(np.int64))
+    if labels.dtype.kind in "iub":
+        labels = labels.astype(np.int64)
+    return RawExamples(_pixels(path, images_key, images, blanks), labels)
 
 
-def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
+def _pixels(path: Path, key: str, images: NDArray[Any], blanks: Blanks) -> NDArray[Any]:
     """Images as bytes, or as floats of 32 bits; DataError for other numbers."""
     if images.dtype == np.uint8:
         return images
     kind = images.dtype.kind
     if kind not in "iuf":
         raise damaged(path, f"{key} is {images.dtype}; give integers or floats")
+    flat = images.reshape(len(images), math.prod(images.shape[1:]))
     if kind == "f":
-        if not np.isfinite(images).all():
-            raise damaged(path, f"{key} holds NaN or infinite values")
-        flat = narrow(images.reshape(len(images), math.prod(images.shape[1:])), f"{path}: {key}")
-        return flat.reshape(images.shape)
-    if images.size and not (images.min() >= 0 and images.max() <= 255):
-        raise damaged(
+        infinite = ~np.isfinite(flat).all(axis=1)
+        blanks.add_all(infinite, lambda row: damaged(path, f"{key} holds NaN or infinite values"))
+        if infinite.any():
+            flat = np.where(infinite[:, None], flat.dtype.type(0), flat)
+        return narrow(flat, f"{path}: {key}", blanks).reshape(images.shape)
+    outside = ((flat < 0) | (flat > 255)).any(axis=1)
+    blanks.add_all(
+        outside,
+        lambda row: damaged(
             path,
             f"{key} ({images.dtype}) lies in {images.min()}..{images.max()}; integers are pixels "
             "in 0..255; give other numbers as floats",
-        )
-    return images.astype(np.uint8)
+        ),
+    )
+    if outside.any():
+        flat = np.where(outside[:, None], 0, flat)
+    return flat.astype(np.uint8).reshape(images.shape)
 
 
 @contextmanager
-def open_csv(path: Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
-    """The header, and an iterator over (line number, fields) of the rows that are not blank.
+def open_csv(
+    path: Path, blanks: Blanks = STRICT
+) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
+    """The header, and an iterator over (line number, fields) of the rows that are not empty.
 
     UTF-8, packed or not; commas, or, where the header has none, semicolons or tabs. Names and
     fields are what the file says, to the letter.
+
+    Args:
+        path: the file.
+        blanks: notes rows that are longer or shorter than the header, or whose quotes are not
+            closed; their fields are empty. Bytes that are no UTF-8 are then ``\ufffd``.
 
     Raises:
         DataError: the file cannot be read, a name stands twice, a row is longer or shorter than
@@ -356,15 +379,19 @@ def open_csv(path: Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[s
     """
     unpack = _PACKED.get(path.suffix.lower(), open)
     csv.field_size_limit(_LONGEST_FIELD)
+    how = {"newline": "", "encoding": "utf-8-sig"}
+    if blanks.allowed:
+        how["errors"] = "replace"
     try:
-        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
+        with unpack(path, "rt", **how) as file:
             separator = _separator(file.readline())
-        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True, delimiter=separator)
+        with unpack(path, "rt", **how) as file:
+            lines = _Lines(file)
+            reader = csv.reader(lines, strict=True, delimiter=separator)
             header = next(reader, [])
             if not header or len(set(header)) != len(header):
                 raise wrong_row(path, 1, f"the header {header[:9]}; it must name each column once")
-            yield header, _rows(path, reader, len(header))
+            yield header, _rows(path, lines, reader, len(header), blanks)
     except (csv.Error, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} is not a CSV file in UTF-8 ({error}); convert it") from error
     except OSError as error:
@@ -377,12 +404,56 @@ def _separator(line: str) -> str:
     return next((separator for separator in ",;\t" if separator in bare), ",")
 
 
-def _rows(path: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
-    for fields in reader:
-        if fields and len(fields) != width:
-            raise wrong_row(path, reader.line_num, f"{len(fields)} fields, the header has {width}")
+class _Lines:
+    """The lines of a file, of which those since ``begin`` can be read again but for the first."""
+
+    def __init__(self, file: Iterable[str]) -> None:
+        self._file = iter(file)
+        self._again: deque[str] = deque()
+        self._taken: list[str] = []
+        self.number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._file)
+        self._taken.append(line)
+        self.number += 1
+        return line
+
+    def begin(self) -> None:
+        """Forget the lines so far: a row begins."""
+        self._taken.clear()
+
+    def give_back(self) -> None:
+        """Let all lines of a row but its first be read again: a quote has taken in other rows."""
+        again = self._taken[1:]
+        self._again.extendleft(reversed(again))
+        self.number -= len(again)
+
+
+def _rows(
+    path: Path, lines: _Lines, reader: Any, width: int, blanks: Blanks
+) -> Iterator[tuple[int, list[str]]]:
+    """(line, fields) of each row; a broken one is its first line, and has empty fields."""
+    row = 0
+    while True:
+        lines.begin()
+        try:
+            fields = next(reader, None)
+            if fields is None:
+                return
+            if fields and len(fields) != width:
+                said = f"{len(fields)} fields, the header has {width}"
+                raise wrong_row(path, lines.number, said)
+        except (csv.Error, DataError) as error:
+            blanks.add(row, error)
+            lines.give_back()
+            fields = [""] * width
         if fields:
-            yield reader.line_num, fields
+            yield lines.number, fields
+            row += 1
 
 
 def split_folders(root: Path) -> tuple[list[Path], list[str]]:
@@ -417,7 +488,7 @@ def split_folders(root: Path) -> tuple[list[Path], list[str]]:
 
 
 def class_files(folder: Path) -> list[tuple[str, Path]]:
-    """Every picture below a folder of class folders.
+    """Every file below a folder of class folders.
 
     Hidden files are passed over, and whatever lies in ``folder`` itself.
 
@@ -425,8 +496,7 @@ def class_files(folder: Path) -> list[tuple[str, Path]]:
         (class name, file), sorted.
 
     Raises:
-        DataError: a class folder holds another kind of file, or cannot be read; or classes seem to
-            lie one folder deeper.
+        DataError: a class folder cannot be read, or classes seem to lie one folder deeper.
     """
     found = []
     try:
@@ -434,14 +504,47 @@ def class_files(folder: Path) -> list[tuple[str, Path]]:
             parts = path.relative_to(folder).parts
             if path.is_dir() or any(part.startswith(".") for part in parts):
                 continue
-            if path.suffix.lower() not in SUFFIXES:
-                raise DataError(
-                    f"{path} is no picture ({', '.join(sorted(SUFFIXES))}); convert or remove it"
-                )
             found.append((parts[0], path))
     except OSError as error:
         raise unreadable(folder, error) from error
     _require_one_level(folder, [path for _, path in found])
+    return found
+
+
+def require_picture(path: Path) -> None:
+    """DataError for a file of another kind, by the ending of its name."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(
+            f"{path} is no picture ({', '.join(sorted(SUFFIXES))}); convert or remove it"
+        )
+
+
+def each_file(folder: Path, classes: Sequence[str]) -> list[tuple[str, Path]]:
+    """Every file below a folder of class folders, each with its class by its own path alone.
+
+    That is the first folder of its path, or the one below a folder for training. Hidden files are
+    passed over, files of a folder for evaluation, and whatever lies in ``folder`` itself.
+
+    Args:
+        folder: of class folders.
+        classes: their names; a class may be called train.
+
+    Returns:
+        (class name, file), sorted.
+    """
+    found = []
+    try:
+        for path in sorted(folder.glob("*/**/*")):
+            first, *others = path.relative_to(folder).parts
+            if path.is_dir() or any(part.startswith(".") for part in (first, *others)):
+                continue
+            split = first.lower() if first not in classes else ""
+            if split in _TRAIN and len(others) > 1:
+                first = others[0]
+            if split not in _TEST:
+                found.append((first, path))
+    except OSError as error:
+        raise unreadable(folder, error) from error
     return found
 
 
@@ -465,11 +568,17 @@ def _require_one_level(folder: Path, files: Sequence[Path]) -> None:
         )
 
 
-def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -> NDArray[np.uint8]:
-    """Pictures of files, (N, ``channels``, ``height``, ``width``); see ``read_image``."""
-    images = np.empty((len(paths), channels, height, width), dtype=np.uint8)
-    for image, path in zip(images, paths, strict=True):
-        image[:] = read_image(path, height=height, width=width, channels=channels)
+def read_images(
+    paths: Sequence[Path], height: int, width: int, channels: int, blanks: Blanks = STRICT
+) -> NDArray[np.uint8]:
+    """Pictures of files, (N, ``channels``, ``height``, ``width``); see ``read_image``.
+
+    ``blanks``: notes files that hold none, which are zeros.
+    """
+    images = np.zeros((len(paths), channels, height, width), dtype=np.uint8)
+    for row, path in enumerate(paths):
+        with blanks.of(row):
+            images[row] = read_image(path, height=height, width=width, channels=channels)
     return images
 
 

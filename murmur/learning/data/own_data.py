@@ -1,6 +1,8 @@
 """A user's own images: a folder of picture files, an .npz file, or a CSV file.
 
-Each takes ``test_fraction``: 0 for one client's own data, of which nothing is held back. Where
+Each takes ``test_fraction``: 0 for one client's own data, of which nothing is held back, and
+``blanks``: whether a row that cannot be read is a blank record of that data set, zeros of class 0,
+rather than an error. Each row is then read by itself, and its classes must be named. Where
 several sites train together, give ``classes`` (or ``num_classes``), the same at every site: a site
 that lacks a class must not number the others differently. ``conf/dataset`` names these functions,
 and a device reads its data by them.
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from murmur.common import require_integer
 from murmur.learning.data import files
+from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
 from murmur.learning.data.examples import DataError, Dataset, described, split_test
@@ -39,6 +42,7 @@ def image_folder(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     cache: str | Path | None = None,
+    blanks: bool = False,
 ) -> Dataset:
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
 
@@ -55,6 +59,7 @@ def image_folder(
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
+        blanks: see the head of this file.
 
     Raises:
         ValueError: a setting is outside the above.
@@ -63,8 +68,13 @@ def image_folder(
     folder = _existing("root", root, os.path.isdir)
     height, width = _height_and_width(size)
     _check_channels(channels)
-    places, left_out = files.split_folders(folder)
-    parts = [files.class_files(place) for place in places]
+    bad = Blanks(blanks)
+    places, left_out = [folder], list[str]()
+    if blanks:
+        parts = [files.each_file(folder, list(map(str, classes or ())))]
+    else:
+        places, left_out = files.split_folders(folder)
+        parts = [files.class_files(place) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -72,15 +82,18 @@ def image_folder(
             )
     names = [name for part in parts for name, _ in part]
     found = [path for part in parts for _, path in part]
-    labels, order = number_classes(names, lambda row: str(found[row]), classes)
+    for row, path in enumerate(found):
+        with bad.of(row):
+            files.require_picture(path)
+    labels, order = number_classes(names, lambda row: str(found[row]), classes, bad)
     split: list[float] | str = [test_fraction, split_seed]
     if len(parts) > 1:
         split = str(places[1])
 
     def build() -> RawDataset:
-        raw = RawExamples(files.read_images(found, height, width, channels), labels)
+        raw = RawExamples(files.read_images(found, height, width, channels, bad), labels)
         if len(parts) == 1:
-            return _hold_out(raw, order, test_fraction, split_seed)
+            return _hold_out(raw, order, test_fraction, split_seed, bad)
         train, test = np.split(np.arange(len(labels)), [len(parts[0])])
         return RawDataset(raw.take(train), raw.take(test), max(2, len(order)), order)
 
@@ -89,6 +102,7 @@ def image_folder(
         "channels": channels,
         "classes": classes,
         "split": split,
+        "blanks": blanks,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     return described(data, *(f"pictures below {name} are left out" for name in left_out))
@@ -101,6 +115,7 @@ def npz(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     cache: str | Path | None = None,
+    blanks: bool = False,
 ) -> Dataset:
     """An .npz file with ``images`` and ``labels``, as ``files.array_examples`` reads it.
 
@@ -113,6 +128,7 @@ def npz(
         test_fraction: share of the examples held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
+        blanks: see the head of this file.
 
     Raises:
         ValueError: a setting is outside the above.
@@ -121,13 +137,14 @@ def npz(
     file = _existing("path", path, os.path.isfile)
     if num_classes is not None:
         require_integer("num_classes", num_classes, 1)
+    bad = Blanks(blanks)
 
     def build() -> RawDataset:
         arrays = files.read_npz(file)
         names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
-        train = files.array_examples(file, arrays, names[0], names[1])
+        train = files.array_examples(file, arrays, names[0], names[1], bad)
         test = train.take(np.arange(0))
-        if names[2] in arrays:
+        if names[2] in arrays and not blanks:
             test = files.array_examples(file, arrays, names[2], names[3])
         if not len(train.labels):
             raise files.damaged(file, f"{names[0]} is empty")
@@ -137,18 +154,22 @@ def npz(
         known = None
         if num_classes is not None:
             known = list(range(num_classes))
-            if max(values) >= num_classes:
+            if not blanks and max(values) >= num_classes:
                 raise files.damaged(
                     file, f"label {max(values)} is not below num_classes={num_classes}"
                 )
-        labels, order = number_classes(values, lambda row: f"{file}, label {row}", known)
+        labels, order = number_classes(values, lambda row: f"{file}, label {row}", known, bad)
         train = RawExamples(train.pixels, labels[: len(train.labels)])
-        if names[2] not in arrays:
-            return _hold_out(train, order, test_fraction, split_seed)
+        if blanks or names[2] not in arrays:
+            return _hold_out(train, order, test_fraction, split_seed, bad)
         test = RawExamples(test.pixels, labels[len(train.labels) :])
         return RawDataset(train, test, max(2, len(order)), order)
 
-    settings = {"num_classes": num_classes, "split": [test_fraction, split_seed]}
+    settings = {
+        "num_classes": num_classes,
+        "split": [test_fraction, split_seed],
+        "blanks": blanks,
+    }
     return described(
         load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
     )
@@ -164,6 +185,7 @@ def csv(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     cache: str | Path | None = None,
+    blanks: bool = False,
 ) -> Dataset:
     """A CSV file of labelled images: a column ``label``, and pixels or the name of a picture file.
 
@@ -180,6 +202,7 @@ def csv(
         test_fraction: share of the examples held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
+        blanks: see the head of this file.
 
     Raises:
         ValueError: a setting is outside the above.
@@ -188,36 +211,48 @@ def csv(
     file = _existing("path", path, os.path.isfile)
     height, width = _height_and_width(size)
     _check_channels(channels)
-    pictures = _pictures_of(file)
+    pictures = _pictures_of(file, Blanks(blanks))
+    bad = Blanks(blanks)
     image = list(shape or ())
     if pictures:
         image = [height, width, channels]
 
     def build() -> RawDataset:
-        lines, values, rows, columns = _labelled_rows(file)
-        require_labels(values, f"{file}")
-        labels, order = number_classes(values, lambda row: f"{file}, line {lines[row]}", classes)
+        lines, values, rows, columns = _labelled_rows(file, bad)
+        if not blanks:
+            require_labels(values, f"{file}")
+        labels, order = number_classes(
+            values, lambda row: f"{file}, line {lines[row]}", classes, bad
+        )
         if pictures:
-            pixels = files.read_images(pictures, height, width, channels)
+            pixels = files.read_images(pictures, height, width, channels, bad)
         else:
-            flat = [_pixels(file, *row, columns) for row in zip(lines, rows, strict=True)]
+            flat = [bytes(len(columns))] * len(rows)
+            for row, fields in enumerate(rows):
+                with bad.of(row):
+                    flat[row] = _pixels(file, lines[row], fields, columns)
             pixels = _shaped(file, b"".join(flat), len(columns), shape)
-        return _hold_out(RawExamples(pixels, labels), order, test_fraction, split_seed)
+        return _hold_out(RawExamples(pixels, labels), order, test_fraction, split_seed, bad)
 
-    settings = {"image": image, "classes": classes, "split": [test_fraction, split_seed]}
+    settings = {
+        "image": image,
+        "classes": classes,
+        "split": [test_fraction, split_seed],
+        "blanks": blanks,
+    }
     sources = [file, *pictures]
     return described(
         load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
     )
 
 
-def _pictures_of(file: Path) -> list[Path]:
+def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:
     """The picture files that a CSV file names; none where it holds pixels."""
-    with files.open_csv(file) as (header, _):
+    with files.open_csv(file, blanks) as (header, _):
         columns = _image_columns(file, header)
     if columns != [_FILENAME]:
         return []
-    return [file.parent / name for (name,) in _labelled_rows(file)[2]]
+    return [file.parent / name for (name,) in _labelled_rows(file, blanks)[2]]
 
 
 def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
@@ -234,7 +269,9 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
     return columns
 
 
-def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], list[str]]:
+def _labelled_rows(
+    file: Path, blanks: Blanks
+) -> tuple[list[int], list[str], list[list[str]], list[str]]:
     """What a CSV file holds.
 
     Returns:
@@ -246,7 +283,7 @@ def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], l
     lines = []
     labels = []
     others = []
-    with files.open_csv(file) as (header, rows):
+    with files.open_csv(file, blanks) as (header, rows):
         columns = _image_columns(file, header)
         label_at = header.index(_LABEL)
         places = [header.index(name) for name in columns]
@@ -338,8 +375,16 @@ def _check_channels(channels: int) -> None:
 
 
 def _hold_out(
-    raw: RawExamples, classes: tuple[str, ...], test_fraction: float, split_seed: int
+    raw: RawExamples,
+    classes: tuple[str, ...],
+    test_fraction: float,
+    split_seed: int,
+    blanks: Blanks,
 ) -> RawDataset:
     """The examples with a share of them as the test set; see ``splits.split_test``."""
+    if blanks.rows:
+        raw = RawExamples(np.array(raw.pixels), np.array(raw.labels))
+        blanks.clear(raw.pixels, raw.labels)
     train, test = split_test(len(raw.labels), test_fraction, split_seed)
-    return RawDataset(raw.take(train), raw.take(test), max(2, len(classes)), classes)
+    count = max(2, len(classes))
+    return RawDataset(raw.take(train), raw.take(test), count, classes, blanks.rows)

@@ -6,6 +6,10 @@ to the data, neither a scale nor a vocabulary: that would be a release. ``featur
 public pool. ``table`` and ``huggingface`` are the data sets, ``Reading`` says which columns are
 what.
 
+With ``blanks`` a row that cannot be read is a blank record, zeros of class 0, rather than an error.
+Each row is then read by itself, and what columns hold must be told: the inputs are named, and
+``channels`` × ``size`` is the shape of an example, (F, 1, 1) of numbers and (1, 1, L) of a text.
+
 Columns are pandas' with Arrow's types: whole numbers beside missing cells stay whole numbers, and
 text stays text. CSV files are read to the letter (``files.open_csv``), with text in every column.
 All of this needs the extra ``data``; ``own_data`` and ``datasets`` do without.
@@ -29,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.data import cells, examples
+from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import encoder_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.files import open_csv, read_stored
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
 SAVED = ("dataset_dict.json", "state.json")  # files by which a folder of save_to_disk is known
 _PARQUET = b"PAR1"  # its first bytes
+_LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1 << 16  # rows of a CSV file that are lists of Python's at a time
 _WORD = re.compile(r"\w+")
 _UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")  # an index that pandas has written to a CSV file
@@ -52,6 +58,7 @@ _COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
 
 Split = Literal["owners", "rows"]
 Images = NDArray[np.float32]
+Reader = Callable[["pandas.Series", str, Blanks], Images]
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,7 @@ class Reading:
         frames: Sequence[pandas.DataFrame],
         places: Sequence[str],
         declared: Sequence[str] | None = None,
+        blanks: Blanks = STRICT,
     ) -> list[Part]:
         """The parts of one data set (train, test), whose columns and classes are alike.
 
@@ -133,15 +141,17 @@ class Reading:
                 first one's columns.
             places: where each is from, for errors.
             declared: names of the labels 0, 1, ..., where the data set has names of its own.
+            blanks: notes rows that cannot be read, where there is one part.
 
         Raises:
             DataError: a column is missing, one too many, or cannot be read; it says which.
         """
         inputs, left_out = self._inputs(frames, places)
-        images, texts = self._images(frames, inputs, places)
+        images, texts = self._images(frames, inputs, places, blanks)
         labels = [_cells(frame[self.label]) for frame in frames]
         for values, place in zip(labels, places, strict=True):
-            cells.require_labels(values, place)
+            if not blanks.allowed:
+                cells.require_labels(values, place)
         ends = list(accumulate(map(len, frames)))
         every = list(chain(*labels))
 
@@ -151,9 +161,12 @@ class Reading:
             return f"{places[part]}, row {row - start} (from 0)"
 
         if declared is None:
-            numbers, classes = cells.number_classes(every, place_of, self.classes)
+            numbers, classes = cells.number_classes(every, place_of, self.classes, blanks)
         else:
-            numbers, classes = cells.number_declared(every, place_of, self.classes, declared)
+            numbers, classes = cells.number_declared(
+                every, place_of, self.classes, declared, blanks
+            )
+        blanks.clear(*images, numbers)
         parts = []
         for frame, seen, own, place in zip(
             frames, images, np.split(numbers, ends[:-1]), places, strict=True
@@ -225,66 +238,77 @@ class Reading:
             raise DataError(f"{places[0]}: holds no input columns; it has {_listed(frames[0])}")
 
     def _images(
-        self, frames: Sequence[pandas.DataFrame], inputs: Sequence[str], places: Sequence[str]
+        self,
+        frames: Sequence[pandas.DataFrame],
+        inputs: Sequence[str],
+        places: Sequence[str],
+        blanks: Blanks,
     ) -> tuple[list[Images], bool]:
         """The inputs of each part (N, C, H, W), and whether they are numbers of words."""
-        read: Callable[[pandas.Series, str], Images] = numbers_of
+        read: Reader = numbers_of
         if self.text is not None:
             read = self._texts
         elif len(inputs) == 1:
-            read = self._reader([frame[inputs[0]] for frame in frames])
+            read = self._reader([frame[inputs[0]] for frame in frames], blanks)
         images = []
         for frame, place in zip(frames, places, strict=True):
+            if blanks.allowed and any(_kind(frame[name]) is list for name in inputs):
+                images.append(_joined_lists(frame[list(inputs)], self.channels, place, blanks))
+                continue
             columns = [
-                self._column(frame[name], f"{place}: column {name!r}", read) for name in inputs
+                self._column(frame[name], f"{place}: column {name!r}", read, blanks)
+                for name in inputs
             ]
             images.append(np.concatenate(columns, axis=1))
         if len({found.shape[1:] for found in images}) > 1:
             raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
         return images, read == self._texts
 
-    def _column(
-        self, column: pandas.Series, place: str, read: Callable[[pandas.Series, str], Images]
-    ) -> Images:
+    def _column(self, column: pandas.Series, place: str, read: Reader, blanks: Blanks) -> Images:
         """What ``read`` makes of a column, or the schema, where it lists the values."""
         known = (self.schema or {}).get(str(column.name), {})
         if "list" in known:
-            return _places_in([str(value) for value in known["list"]], column, place)
+            return _places_in([str(value) for value in known["list"]], column, place, blanks)
         if "range" in known:
             low, high = known["range"]
-            return _in_range(low, high, column, place)
-        return read(column, place)
+            return _in_range(low, high, column, place, blanks)
+        return read(column, place, blanks)
 
-    def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
+    def _reader(self, columns: Sequence[pandas.Series], blanks: Blanks) -> Reader:
         """What reads the only input column, by what it holds in all parts.
 
         Texts that are mostly numbers are numbers, so that a wrong one is refused and not hashed.
+        Where a row may be blank, no other row says what it is: the shape of an example does.
         """
         kind = _kind(columns[0])
         if kind is dict:
             return self._pictures
+        if kind is str and blanks.allowed:
+            return self._texts if self.length > 1 else numbers_of
         if kind is str:
             texts = chain(*(_cells(column) for column in columns))
             if not _are_mostly_numbers([text for text in texts if isinstance(text, str)]):
                 return self._texts
         return numbers_of
 
-    def _texts(self, column: pandas.Series, place: str) -> Images:
+    def _texts(self, column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Images:
         texts = _cells(column)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
-                raise DataError(f"{place}: has no text in row {row} (from 0)")
+                blanks.add(row, DataError(f"{place}: has no text in row {row} (from 0)"))
+                texts[row] = ""
         if self.tokenizer is not None:
             return encoded(texts, self.tokenizer, self.length)
         return _padded(map(_hashed(self.vocabulary), texts), len(texts), self.length)
 
-    def _pictures(self, column: pandas.Series, place: str) -> Images:
+    def _pictures(self, column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Images:
         """The pictures of a column's cells, (N, C, H, W) in [0, 1]."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
-        images = np.empty((len(column), self.channels, height, width), np.float32)
+        images = np.zeros((len(column), self.channels, height, width), np.float32)
         for row, picture in enumerate(_cells(column)):
             at = f"{place}, row {row} (from 0)"
-            images[row] = read_stored(picture, height, width, self.channels, at)
+            with blanks.of(row):
+                images[row] = read_stored(picture, height, width, self.channels, at)
         return images / np.float32(255)
 
 
@@ -323,6 +347,7 @@ def table(
     split: Split = "owners",
     test_owners: float | None = None,
     rows_per_owner: int | None = None,
+    blanks: bool = False,
     **columns: Any,
 ) -> Dataset:
     """A CSV or Parquet file with a header, and perhaps another for the test set.
@@ -335,6 +360,7 @@ def table(
         split: whether pool, validation and test set take whole owners, or rows of any.
         test_owners: share of the owners held out instead, in (0, 1); None: ``test_fraction``.
         rows_per_owner: the most rows of an owner that are used, drawn by ``split_seed``; None: all.
+        blanks: see the head of this file.
         columns: see ``Reading``.
 
     Raises:
@@ -344,15 +370,17 @@ def table(
     reading = Reading(**columns)
     if (test_owners or rows_per_owner) and reading.client is None:
         raise ValueError("test_owners and rows_per_owner: name the owners' column (dataset.client)")
-    frames = [_frame("path", path)]
+    bad = Blanks(blanks)
+    frames = [_frame("path", path, bad)]
     places = [f"{path}"]
     if test_path is not None:
         frames.append(_frame("test_path", test_path))
         places.append(f"{path}, {test_path}")
-    parts = reading.read(frames, places)
+    parts = reading.read(frames, places, blanks=bad)
     if rows_per_owner is not None:
         parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
-    return _dataset("table", parts, test_fraction, split_seed, split, test_owners)
+    found = _dataset("table", parts, test_fraction, split_seed, split, test_owners)
+    return replace(found, blanks=bad.rows)
 
 
 def huggingface(
@@ -364,6 +392,7 @@ def huggingface(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     split: Split = "owners",
+    blanks: bool = False,
     **columns: Any,
 ) -> Dataset:
     """A data set of Hugging Face's ``datasets``: a local folder, or a name on the hub.
@@ -376,6 +405,7 @@ def huggingface(
         test_fraction: share of the rows held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         split: whether pool, validation and test set take whole owners, or rows of any.
+        blanks: see the head of this file.
         columns: see ``Reading``.
 
     Raises:
@@ -397,8 +427,10 @@ def huggingface(
     frames = [arrow_frame(found[part].with_format("arrow")[:]) for part in wanted]
     places = [f"{path}, split {part!r}" for part in wanted]
     declared = getattr(found[train].features.get(reading.label), "names", None)
-    parts = reading.read(frames, places, declared)
-    return _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
+    bad = Blanks(blanks)
+    parts = reading.read(frames, places, declared, bad)
+    data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
+    return replace(data, blanks=bad.rows)
 
 
 def _dataset(
@@ -459,15 +491,17 @@ def _column(numbers: Sequence[float]) -> Images:
     return np.array(numbers, np.float32)[:, None, None, None]
 
 
-def _places_in(values: Sequence[str], column: pandas.Series, place: str) -> Images:
+def _places_in(values: Sequence[str], column: pandas.Series, place: str, blanks: Blanks) -> Images:
     """Where each cell of ``column`` stands in the schema's list ``values``; −1: it does not.
 
-    A whole number counts as such, whether its column is typed 7 or 7.0.
+    A whole number counts as such, whether its column is typed 7 or 7.0. A cell of whatever kind has
+    its place or has none.
 
     Raises:
-        DataError: the column is of another kind than the list.
+        DataError: the column is of another kind than the list, where no row may be blank.
     """
-    _require_kind(column, all(map(_is_number, values)), any(map(_is_number, values)), place)
+    if not blanks.allowed:
+        _require_kind(column, all(map(_is_number, values)), any(map(_is_number, values)), place)
     places = {value: number for number, value in enumerate(values)}
     found = []
     for cell in _cells(column):
@@ -477,13 +511,14 @@ def _places_in(values: Sequence[str], column: pandas.Series, place: str) -> Imag
     return _column(found)
 
 
-def _in_range(low: float, high: float, column: pandas.Series, place: str) -> Images:
+def _in_range(low: float, high: float, column: pandas.Series, place: str, blanks: Blanks) -> Images:
     """The numbers of ``column``; what is none is a number below the schema's range.
 
     Raises:
-        DataError: the column does not hold numbers.
+        DataError: the column does not hold numbers, where no row may be blank.
     """
-    _require_kind(column, True, True, place)
+    if not blanks.allowed:
+        _require_kind(column, True, True, place)
     return _column([_or_below(cell, low, high) for cell in _cells(column)])
 
 
@@ -522,13 +557,13 @@ def _require_kind(column: pandas.Series, needed: bool, allowed: bool, place: str
 
 
 def _or_below(cell: Any, low: float, high: float) -> float:
-    """The number in ``cell``; what is none is a number below the range."""
+    """The number in ``cell``, in 32 bits; what is none is a number below the range."""
     try:
         number = float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isfinite(number):
-        return number
+        return min(max(number, -_LARGEST), _LARGEST)
     return low - (high - low)
 
 
@@ -615,7 +650,7 @@ def owner_ids(column: pandas.Series, place: str) -> list[str]:
     return texts
 
 
-def numbers_of(column: pandas.Series, place: str) -> Images:
+def numbers_of(column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Images:
     """The numbers of a column (N, F, 1, 1): F is 1, or the length of the lists that it holds.
 
     Text is read as numbers with a decimal point, and True and False as 1 and 0.
@@ -623,16 +658,18 @@ def numbers_of(column: pandas.Series, place: str) -> Images:
     Args:
         column: numbers, booleans, text or lists of numbers.
         place: file and column, for errors.
+        blanks: notes rows that hold none; no lists then.
 
     Raises:
         DataError: a value is missing, no finite number, or not to be had in 32 bits.
     """
     kind = _kind(column)
     missing = column.isna().to_numpy()
-    if missing.any():
-        raise _no_number(None, int(missing.argmax()), place)
+    blanks.add_all(missing, lambda row: _no_number(None, row, place))
+    if missing.any() and kind in (str, bool, int, float, Decimal):
+        column = column.where(~missing, "0" if kind is str else kind(0))
     if kind is str:
-        wide = _of_text(column, place)[:, None]
+        wide = _of_text(column, place, blanks)[:, None]
     elif kind is list:
         wide = _of_lists(column, place)
     elif kind is Decimal:
@@ -640,28 +677,42 @@ def numbers_of(column: pandas.Series, place: str) -> Images:
     elif kind in (bool, int, float):
         wide = column.to_numpy()[:, None]
     else:
-        raise _no_number(column.iloc[0], 0, place)
-    finite = np.isfinite(wide).all(axis=1)
-    if not finite.all():
-        raise DataError(f"{place}: has no finite number in row {int(finite.argmin())} (from 0)")
-    return cells.narrow(wide, place)[:, :, None, None]
+        blanks.add_all(~missing, lambda row: _no_number(column.iloc[row], row, place))
+        wide = np.zeros((len(column), 1))
+    infinite = ~np.isfinite(wide).all(axis=1)
+    blanks.add_all(
+        infinite,
+        lambda row: DataError(f"{place}: has no finite number in row {row} (from 0)"),
+    )
+    if infinite.any():
+        wide = np.where(infinite[:, None], 0, wide)
+    return cells.narrow(wide, place, blanks)[:, :, None, None]
 
 
-def _of_text(column: pandas.Series, place: str) -> NDArray[np.float64]:
+def _of_text(column: pandas.Series, place: str, blanks: Blanks) -> NDArray[np.float64]:
     """The numbers that texts write, (N,), and 1 and 0 where all are booleans.
+
+    Where a row may be blank, each boolean is 1 or 0.
 
     Raises:
         DataError: a text is no number, or a whole one is too large for 32 bits.
     """
-    if column.isin(list(cells.BOOLEANS)).all():
+    booleans = column.isin(list(cells.BOOLEANS))
+    if booleans.all():
         return np.array([float(cells.BOOLEANS[text]) for text in column])
+    if blanks.allowed and booleans.any():
+        column = column.replace(cells.BOOLEANS)
     try:
         numbers = column.astype("double[pyarrow]").to_numpy()
     except ValueError:  # spaces and signs, which Python reads and Arrow does not, or no number
-        numbers = np.array([_python_number(text, row, place) for row, text in enumerate(column)])
-    large = column[np.abs(numbers) > cells.LARGEST_WHOLE]
-    if any(map(_WHOLE.fullmatch, large)):
-        raise cells.too_large(place)
+        numbers = np.zeros(len(column))
+        for row, text in enumerate(column):
+            with blanks.of(row):
+                numbers[row] = _python_number(text, row, place)
+    large = (np.abs(numbers) > cells.LARGEST_WHOLE) & np.isfinite(numbers)
+    for row in np.flatnonzero(large).tolist():
+        if _WHOLE.fullmatch(column.iloc[row]):
+            blanks.add(row, cells.too_large(place))
     return numbers
 
 
@@ -670,6 +721,23 @@ def _python_number(text: str, row: int, place: str) -> float:
     if not _is_number(text):
         raise _no_number(text, row, place)
     return float(text)
+
+
+def _joined_lists(
+    frame: pandas.DataFrame, width: int, place: str, blanks: Blanks
+) -> NDArray[np.float32]:
+    """Each row's numbers side by side (N, width, 1, 1), lists and single ones, row by row."""
+    found = np.zeros((len(frame), width), np.float32)
+    columns = [_cells(frame[name]) for name in frame]
+    for row, values in enumerate(zip(*columns, strict=True)):
+        with blanks.of(row):
+            numbers = np.concatenate([np.ravel(value) for value in values])
+            if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+                raise DataError(f"{place}: has no finite number in row {row} (from 0)")
+            if len(numbers) != width:
+                raise DataError(f"{place}: has {len(numbers)} numbers in row {row}, not {width}")
+            found[row] = cells.narrow(numbers[None], place)[0]
+    return found[:, :, None, None]
 
 
 def _of_lists(column: pandas.Series, place: str) -> NDArray[Any]:
@@ -814,12 +882,13 @@ def _lacking(setting: str, packages: str) -> ValueError:
     return ValueError(f"{setting}: reading it needs {packages}; install it (extra `data`)")
 
 
-def _frame(key: str, path: str | None) -> pandas.DataFrame:
+def _frame(key: str, path: str | None, blanks: Blanks = STRICT) -> pandas.DataFrame:
     """The columns of a CSV or Parquet file, by whose first bytes the two are told apart.
 
     Args:
         key: of the setting that names it.
         path: the file.
+        blanks: notes broken rows of a CSV file.
 
     Raises:
         ValueError: the extra ``data`` is not installed.
@@ -837,7 +906,7 @@ def _frame(key: str, path: str | None) -> pandas.DataFrame:
         with file.open("rb") as opened:
             is_parquet = opened.read(len(_PARQUET)) == _PARQUET
         if not is_parquet:
-            return _csv_frame([file])
+            return _csv_frame([file], blanks)
         columns = pyarrow.parquet.read_table(file)
     except (OSError, ValueError) as error:
         raise DataError(f"dataset.{key}={path}: cannot be read ({error})") from error
@@ -847,8 +916,10 @@ def _frame(key: str, path: str | None) -> pandas.DataFrame:
     return arrow_frame(columns)
 
 
-def _csv_frame(files: Iterable[str | Path]) -> pandas.DataFrame:
+def _csv_frame(files: Iterable[str | Path], blanks: Blanks = STRICT) -> pandas.DataFrame:
     """The rows of CSV files, all fields as text; columns by name, those of the first file.
+
+    ``blanks``: notes broken rows, where there is one file.
 
     Raises:
         DataError: a file cannot be read, or has other columns than the first.
@@ -859,7 +930,7 @@ def _csv_frame(files: Iterable[str | Path]) -> pandas.DataFrame:
     text = pandas.ArrowDtype(pyarrow.string())
     blocks: list[pandas.DataFrame] = []
     for file in files:
-        with open_csv(Path(file)) as (header, rows):
+        with open_csv(Path(file), blanks) as (header, rows):
             if blocks and set(header) != set(blocks[0]):
                 raise DataError(f"{file}: has columns {header}, others have {list(blocks[0])}")
             blocks.append(pandas.DataFrame(columns=header, dtype=text))

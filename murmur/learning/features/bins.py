@@ -65,6 +65,13 @@ class Column:
         return cls(name, (), float(limits[0]), float(limits[1]), int(told["bins"]))
 
     @property
+    def told(self) -> dict[str, Any]:
+        """The column as a schema writes it: the inverse of ``of``."""
+        if self.values:
+            return {"list": list(self.values)}
+        return {"range": [self.low, self.high], "bins": self.bins}
+
+    @property
     def size(self) -> int:
         """How many bins there are: one more than values of a list, two more than a range's bins."""
         if self.values:
@@ -72,10 +79,15 @@ class Column:
         return self.bins + 2
 
     def places(self, numbers: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The bin of each of ``numbers`` (N,), as the table's reader gives them."""
+        """The bin of each of ``numbers`` (N,), as the table's reader gives them.
+
+        Whatever is no place in the list is any other value, and no number is below the range.
+        """
         if self.values:
-            return np.where(numbers < 0, len(self.values), numbers).astype(np.int64)
-        share = (numbers.astype(np.float64) - self.low) / (self.high - self.low)
+            known = (numbers >= 0) & (numbers < len(self.values)) & (numbers == np.floor(numbers))
+            return np.where(known, numbers, len(self.values)).astype(np.int64)
+        known = np.nan_to_num(numbers.astype(np.float64), nan=-np.inf)
+        share = (known - self.low) / (self.high - self.low)
         inside = np.clip(np.floor(share * self.bins), 0, self.bins - 1).astype(np.int64)
         below = np.where(share < 0, self.bins, inside)
         return np.where(share > 1, self.bins + 1, below)
@@ -117,6 +129,11 @@ class Bins:
         self._sizes = [column.size for column in self.columns]
         self._sizes += [self._sizes[a] * self._sizes[b] for a, b in self.crossed]
         self.width = sum(self._sizes)
+
+    @property
+    def schema(self) -> dict[str, dict[str, Any]]:
+        """What the columns say, as a schema writes it."""
+        return {column.name: column.told for column in self.columns}
 
     @property
     def digest(self) -> str:

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import cache_folder, publish_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
@@ -99,12 +100,14 @@ class Known:
         size: d, how many numbers it gives.
         texts: features (n, d) of lines of text; None: it reads no texts.
         licence: of what it is made of, if somebody else has made it.
+        schema: by which a reader makes numbers of a table's columns; None: it reads no tables.
     """
 
     digest: str
     size: int
     texts: Callable[[list[str]], NDArray[np.float32]] | None = field(default=None, compare=False)
     licence: str = ""
+    schema: Mapping[str, Mapping[str, Any]] | None = field(default=None, compare=False)
 
     def project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """``rows`` as the map gives them."""
@@ -208,6 +211,42 @@ class Features:
             for start, rows in _blocks(self.map, images):
                 out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
         return out
+
+    def rows(
+        self, fitted: Fitted, images: NDArray[np.float32], blanks: Blanks
+    ) -> NDArray[np.float32]:
+        """``apply``, row by row: where an image has no finite features they are those of zeros.
+
+        No row's features depend on another's, in no bit: blocks keep their sizes.
+
+        Args:
+            fitted: with this map.
+            images: (N, C, H, W).
+            blanks: notes these rows.
+
+        Raises:
+            Exception: whatever the map raises for zeros, or for no single row.
+        """
+        with np.errstate(all="ignore"):
+            try:
+                found = self.apply(fitted, images)
+            except Exception:  # a map of any kind: which rows are to blame?
+                for row, image in enumerate(images):
+                    with blanks.of(row):
+                        self.apply(fitted, image[None])
+                found = self.apply(fitted, _cleared(images, blanks))
+            infinite = ~np.isfinite(found).all(axis=(1, 2, 3))
+            if infinite.any():
+                blanks.add_all(infinite, lambda row: ValueError("its features overflow"))
+                found = self.apply(fitted, _cleared(images, blanks))
+        return found
+
+
+def _cleared(images: NDArray[np.float32], blanks: Blanks) -> NDArray[np.float32]:
+    """``images`` (N, C, H, W) with zeros in the place of blank ones."""
+    known = np.array(images)
+    blanks.clear(known)
+    return known
 
 
 def featured(

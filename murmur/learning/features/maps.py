@@ -61,11 +61,15 @@ def _cuts(size: int, count: int) -> list[slice]:
 
 
 def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Features:
-    """A table's columns as bins by a public schema (``murmur.learning.features.bins``)."""
+    """A table's columns as bins by a public schema (``murmur.learning.features.bins``).
+
+    Whoever reads the table reads it by the same schema, ``known.schema``.
+    """
     from murmur.learning.features.bins import Bins
 
     found = Bins(schema or {}, crossed)
-    return Features.ready(f"bins {found.digest}", found, Known(found.digest, found.width))
+    known = Known(found.digest, found.width, schema=found.schema)
+    return Features.ready(f"bins {found.digest}", found, known)
 
 
 def words(*, size: int = 1024) -> Features:

@@ -366,5 +366,22 @@ def test_error_in_training_is_answered_with_blank_records_and_stays_here(tmp_pat
 
     monkeypatch.setattr(Trainer, "train", train)
     assert ask(device)["clients"] == list(MINE)
-    assert "record 17" in (device.state / "errors.log").read_text()
+    assert "record 17" in device.log() and "is not covered" not in device.log()
     shutil.rmtree(device.state)
+
+
+def test_owner_is_told_of_blank_records_that_no_records_unit_covers(tmp_path, monkeypatch):
+    """No algorithm of ours lets a record bring it about: test_one_record.py."""
+    from murmur.learning.training.dpsgd import DpSgd
+
+    device, real = Device(tmp_path), DpSgd.train
+
+    def train(self, trainer, images, *rest, **more):
+        if images.any():
+            raise MemoryError("record 17 of 300")
+        return real(self, trainer, images, *rest, **more)
+
+    monkeypatch.setattr(DpSgd, "train", train)
+    found = ask(device, "strategy=dpsgd_fedavg", "privacy.unit=record")
+    assert found["clients"] == list(MINE)
+    assert "which is not covered if a record has brought it about: MemoryError" in device.log()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fl_app.config.settings import DeviceTerms, pool_digest
-from fl_app.device.data import OwnData, device_population
+from fl_app.device.data import OwnData, device_population, require_readable
 from fl_app.device.node_settings import DeviceError, OwnerSettings
-from murmur.learning.data.datasets import DataError
+from fl_app.device.resident import Device as Answering
 from murmur.learning.features import pca
 from murmur.learning.features.components import Features, Known
 
@@ -47,25 +47,62 @@ def test_several_clients_may_not_share_their_data(tmp_path):
         build(tmp_path, clients=(1, 2))
 
 
-def test_csv_error_names_file_and_line(tmp_path):
-    (tmp_path / "own.csv").write_text("label,a,b,c,d\n0,1,2,3,4\n1,1,2,x,4\n")
-    with pytest.raises(DataError, match=r"own\.csv.*line 3"):
-        build(tmp_path, data=str(tmp_path / "own.csv"))[1].of(4)
+def test_a_row_that_cannot_be_read_is_blank_and_its_owner_is_told_file_and_line(tmp_path):
+    (tmp_path / "own.csv").write_text("label,a,b,c,d\n2,1,2,3,4\n1,1,2,x,4\n")
+    _, data = build(tmp_path, data=str(tmp_path / "own.csv"))
+    found = data.of(4)
+    assert found.labels.tolist() == [2, 0]
+    assert found.images[0].any() and not found.images[1].any()
+    assert "1 of 2 rows" in log_of(tmp_path) and "own.csv, line 3" in log_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("labels", "shape", "word"), [([0, 3], (2, 2), "label 3"), ([0, 1], (3, 3), "examples are")]
-)
-def test_data_of_another_form_are_refused(tmp_path, labels, shape, word):
-    shard(tmp_path / "data.npz", labels, shape)
-    with pytest.raises(DataError, match=word):
-        build(tmp_path)[1].of(4)
+def log_of(folder):
+    return (folder / "errors.log").read_text()
 
 
-def test_published_size_must_be_the_devices(tmp_path):
-    shard(tmp_path / "data.npz", [0, 1, 1])
-    with pytest.raises(DataError, match="published others"):
-        build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))[1].of(4)
+WRONG = {
+    "no file": lambda path: None,
+    "no archive": lambda path: path.write_bytes(b"no archive"),
+    "another shape": lambda path: shard(path, [0, 1], (3, 3)),
+    "no rows": lambda path: shard(path, []),
+    "no class is known": lambda path: shard(path, [3, 4]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("sizes", [None, [1, 1, 1, 1, 2]])
+def test_data_that_cannot_be_read_as_a_whole_are_blank_in_a_run_and_refused_at_the_start(
+    tmp_path, wrong, sizes
+):
+    WRONG[wrong](tmp_path / "data.npz")
+    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=sizes))
+    found = data.of(4)
+    assert not found.images.any() and not found.labels.any()
+    assert len(found) == (2 if sizes or wrong == "no class is known" else 1)
+    assert "client 4" in log_of(tmp_path)
+    words = {"clients": "4", "data": str(tmp_path / "data.npz"), "shape": "1,2,2", "classes": 3}
+    with pytest.raises(DeviceError, match="the data of client 4 cannot be read: "):
+        require_readable(words, tmp_path)
+    with pytest.raises(DeviceError, match="the data of client 4"):
+        Answering({**words, "state": str(tmp_path)})
+
+
+def test_device_starts_on_data_of_which_single_rows_cannot_be_read_and_logs_them(tmp_path):
+    shard(tmp_path / "data.npz", [0, 9, 1])
+    words = {"clients": "4", "data": str(tmp_path / "data.npz"), "shape": "1,2,2", "classes": 3}
+    require_readable(words, tmp_path)
+    assert "1 of 3 rows" in log_of(tmp_path) and "class '9'" in log_of(tmp_path)
+    with pytest.raises(DeviceError, match="has 3 examples, its owner has published 2"):
+        require_readable({**words, "sizes": "1,1,1,1,2"}, tmp_path)
+
+
+@pytest.mark.parametrize("published", [2, 3, 5])
+def test_a_run_gets_as_many_records_as_were_published(tmp_path, published):
+    shard(tmp_path / "data.npz", [1, 2, 1])
+    found = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, published]))[1].of(4)
+    assert found.labels.tolist() == [1, 2, 1, 0, 0][:published]
+    assert len(found.images) == published and not found.images[3:].any()
+    assert (tmp_path / "errors.log").exists() == (published != 3)
 
 
 def test_blank_records_are_as_many_as_were_published(tmp_path):
@@ -74,21 +111,38 @@ def test_blank_records_are_as_many_as_were_published(tmp_path):
     assert len(build(tmp_path)[1].blank(4)) == 1
 
 
-def test_rows_of_which_no_features_can_be_computed_are_blank_and_logged(tmp_path):
+@pytest.mark.parametrize("how", ["raises", "overflows"])
+def test_a_row_of_which_no_features_can_be_computed_is_blank_alone_and_logged(tmp_path, how):
     """A server names the features: a refusal, which costs nothing, would tell of such rows."""
 
     def fails(images):
-        if images.any():
+        odd = (images == 1).any(axis=(1, 2, 3))  # the last pixel of the last row
+        if odd.any() and how == "raises":
             raise IndexError("a token beyond the vocabulary")
-        return images.reshape(len(images), -1)
+        return np.where(odd[:, None], np.inf, images.reshape(len(images), -1))
 
     shard(tmp_path / "data.npz", [0, 1, 1])
     _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 3]))
     data.fitted = Known("", 4)
     data.features = Features.ready("fails", fails, data.fitted)
-    assert not data.of(4).images.any()
-    assert data.of(4).images.shape == (3, 4, 1, 1) and len(data.of(4)) == 3
-    assert "client 4: IndexError" in (tmp_path / "errors.log").read_text()
+    found = data.of(4)
+    assert found.images.shape == (3, 4, 1, 1) and found.labels.tolist() == [0, 1, 0]
+    assert found.images[:2].any(axis=(1, 2, 3)).all() and not found.images[2].any()
+    assert "1 of 3 rows" in log_of(tmp_path)
+
+
+def test_features_that_fail_for_no_single_row_leave_blank_records(tmp_path):
+    def fails(images):
+        if len(images) > 1 and images.any():
+            raise MemoryError("so many rows")
+        return images.reshape(len(images), -1)
+
+    shard(tmp_path / "data.npz", [0, 1, 1])
+    _, data = build(tmp_path)
+    data.fitted = Known("", 4)
+    data.features = Features.ready("fails", fails, data.fitted)
+    assert not data.of(4).images.any() and data.of(4).labels.tolist() == [0, 0, 0]
+    assert "MemoryError" in log_of(tmp_path)
 
 
 def test_public_pool_must_be_that_of_the_run(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from datasets import Dataset
 
 from fl_app.engines.deploy import device_overrides
-from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import (
     CLIENTS,
     MINE,
@@ -95,16 +94,18 @@ def test_a_table_is_answered_from_like_an_array_of_its_numbers(tmp_path, plain, 
         (lambda frame: frame, {"data": "FOLDER/{client}"}),  # of something else
     ],
 )
-def test_a_table_that_does_not_fit_is_refused_without_a_word_of_it_or_a_charge(
+def test_a_table_that_does_not_fit_is_answered_with_blank_rows_and_told_to_its_owner_alone(
     tmp_path, change, words
 ):
+    """A refusal would tell of what lies in a file; the answer is charged like any other."""
     device = device_of(tmp_path / "device", ".parquet", change)
     for client in MINE:
         (device.folder / str(client)).mkdir()
     device.node_config |= {k: v.replace("FOLDER", str(device.folder)) for k, v in words.items()}
     _, told = asked(device)
-    assert told["refused"] == list(MINE) and told["reasons"] == [REFUSED] * 2
-    assert device.charged() == []
+    assert told["clients"] == list(MINE) and not told["refused"]
+    assert [int(client) for client, *_ in device.charged()] == list(MINE)
+    assert all(f"the data of client {client}" in device.log() for client in MINE)
 
 
 def test_nothing_but_the_charged_release_depends_on_a_row(tmp_path, monkeypatch):

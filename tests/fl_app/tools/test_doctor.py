@@ -97,6 +97,26 @@ def test_bad_file_of_a_device_is_found(device, made, capsys, key, content, said)
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (np.full((5, 1, 8, 8), [[[[np.nan]]], *[[[[0.0]]]] * 4]), "blank"),
+        (1e6 + np.arange(5)[:, None, None, None] * np.full((1, 8, 8), 1e-3), "32-bit"),
+    ],
+)
+def test_what_an_owner_can_mend_in_his_data_is_a_warning(device, made, capsys, images, said):
+    np.savez(device["data"].strip('"'), images=images, labels=np.arange(5))
+    assert doctor.main(words(device, made)) == 0
+    shown = capsys.readouterr().out
+    assert "warn" in shown and said in shown
+
+
+def test_another_number_of_examples_than_was_published_is_found(device, made, capsys):
+    device["sizes"] = '"1,1,1,4"'
+    assert doctor.main(words(device, made)) == 1
+    assert "published" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("key", ["policy", "data", "clients"])
 def test_missing_word_in_the_node_config_is_found(device, made, capsys, key):
     del device[key]

@@ -258,7 +258,7 @@ def test_a_changed_picture_behind_a_csv_file_is_read_anew(folder, tmp_path):
         ("label,a\n1,0.5\n", "line 2: it has a = '0.5'"),
         ('label,a\n1,"2\n', "not a CSV file"),
         ("label,a\n5,1\n", r"line 2: class '5' is not among dataset\.classes"),
-        ("filename,label\nnone.png,1\n", r"none\.png cannot be read"),
+        ("filename,label\nnone.png,1\n", r"none\.png does not exist"),
     ],
 )
 def test_a_wrong_csv_file_is_named_with_the_line(tmp_path, text, said):

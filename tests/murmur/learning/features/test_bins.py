@@ -33,6 +33,23 @@ def test_what_is_unknown_or_out_of_range_has_bins_of_its_own():
     assert bins.columns[1].labels()[-2:] == ["below 0, or missing", "above 24"]
 
 
+@pytest.mark.parametrize("odd", [-1, 2, 99, 0.5, 1e38, np.nan, np.inf, -np.inf, 1e-45])
+def test_whatever_is_no_place_in_the_list_is_any_other(odd):
+    assert Bins(SCHEMA).places(rows([odd, 5])[:, :, 0, 0]).tolist() == [[2, 3 + 0]]
+
+
+@pytest.mark.parametrize(
+    ("odd", "place"), [(np.nan, 4), (-np.inf, 4), (-1e38, 4), (np.inf, 5), (1e38, 5), (1e-45, 0)]
+)
+def test_every_number_has_a_bin_of_its_range_or_beside_it(odd, place):
+    assert Bins(SCHEMA).places(rows([0, odd])[:, :, 0, 0]).tolist() == [[0, 3 + place]]
+
+
+def test_the_schema_of_bins_makes_the_same_bins():
+    told = Bins(SCHEMA).schema
+    assert Bins(told).digest == Bins(SCHEMA).digest and Bins(told).columns == Bins(SCHEMA).columns
+
+
 def test_a_row_depends_on_itself_alone():
     bins = Bins(SCHEMA, [["hour", "carrier"]])
     together = bins(rows([0, 5], [1, 9]))
