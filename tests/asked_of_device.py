@@ -144,25 +144,31 @@ def own_keys(name):
 class Asked:
     """One question to a client of a device, and its data; an error where it is refused."""
 
-    def __init__(self, words, folder, sizes=SIZES, purpose=None):
+    def __init__(self, words, folder, sizes=SIZES, purpose=None, shape=SHAPE):
         self.sizes = SIZES if sizes is None else sizes
         self.purpose = purpose
+        self.shape = shape
         self.role = self._built(words, folder, sizes)
         self.task, self.event = self._question()
         (self.release,) = releases(self.event)
         rng, count = np.random.default_rng(5), self.sizes[self.task.client]
-        self.images = rng.random((count, *SHAPE), np.float32)
+        self.images = rng.random((count, *shape), np.float32)
         self.labels = rng.integers(0, CLASSES, count)
         self.data = self._held(self.images, self.labels)
 
     def _built(self, words, folder, sizes):
         own = OwnerSettings(
-            tuple(range(len(self.sizes))), None, None, shape=SHAPE, classes=CLASSES, sizes=sizes
+            tuple(range(len(self.sizes))),
+            None,
+            None,
+            shape=self.shape,
+            classes=CLASSES,
+            sizes=sizes,
         )
         config = device_config(to_run_config(words), own)
-        public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
-        nothing = Examples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
-        dataset = Dataset("own", nothing, nothing, CLASSES, SHAPE)
+        public = np.random.default_rng(0).random((POOL, *self.shape), np.float32)
+        nothing = Examples(np.zeros((0, *self.shape), np.float32), np.zeros(0, np.int64))
+        dataset = Dataset("own", nothing, nothing, CLASSES, self.shape)
         features, self.seen = build_features(config.features), np.asarray
         if features is not None:
             fitted = features.fit(public)

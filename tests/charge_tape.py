@@ -63,6 +63,8 @@ class Tape:
     answers: list[np.ndarray] = field(default_factory=list)
     seen: list[tuple] = field(default_factory=list)
     without: int | None = None  # a record that is in no sample
+    places: np.ndarray | None = None  # of each record among those of the earlier tape; -1: none
+    count: int = 0  # records of the earlier tape
     release: np.ndarray | None = None
 
     def note(self, mechanism, price, values, answer):
@@ -115,6 +117,8 @@ def record(monkeypatch):
     drawn = SampledGaussian.sample
 
     def sample(mechanism, count, rng):
+        if tape.places is not None:  # the same coin for the same record
+            return np.append(drawn(mechanism, tape.count, rng), False)[tape.places]
         lot = drawn(mechanism, count, rng)
         if tape.without is not None:
             lot[tape.without] = False
@@ -122,9 +126,11 @@ def record(monkeypatch):
 
     monkeypatch.setattr(SampledGaussian, "sample", sample)
 
-    def recorded(it, task, data, earlier=None, without=None):
+    def recorded(it, task, data, earlier=None, without=None, places=None):
         nonlocal tape
-        tape = Tape([] if earlier is None else earlier.answers, without=without)
+        count = 0 if earlier is None else earlier.count
+        tape = Tape([] if earlier is None else earlier.answers, [], without, places, count)
+        tape.count = tape.count or len(data)
         tape.release = it.answer(task, data, NoiseGenerator.seeded(1))
         return tape
 
