@@ -566,7 +566,8 @@ class Host:
             if blank is None:
                 raise
             about = f"round {task.round}, client {task.client}, answered with blank records"
-            if any(each.unit is Unit.RECORD for each in releases(half.event(task))):
+            event = half.event(task)
+            if event is not None and any(each.unit is Unit.RECORD for each in releases(event)):
                 about += ", which is not covered if a record has brought it about"
             log_error(self.home.folder, about, error)
             release = train(task, blank, self.noise(task))

@@ -222,13 +222,13 @@ def narrow(wide: NDArray[Any], place: str, blanks: Blanks = STRICT) -> NDArray[n
         DataError: 32 bits would hold something else.
     """
     if wide.dtype.kind in "iu":
-        large = ((wide > LARGEST_WHOLE) | (wide < -LARGEST_WHOLE)).any(axis=1)
+        large = np.any((wide > LARGEST_WHOLE) | (wide < -LARGEST_WHOLE), axis=1)
         blanks.add_all(large, lambda row: too_large(place))
     with np.errstate(over="ignore", under="ignore"):
         found = wide.astype(np.float32)
     if wide.dtype != np.float64 or not wide.size:
         return found
-    beyond = ~np.isfinite(found).all(axis=1)
+    beyond = ~np.all(np.isfinite(found), axis=1)
     said = f"{place}: holds numbers beyond 3.4e38; scale it, or leave it out"
     blanks.add_all(beyond, lambda row: DataError(said))
     if blanks.allowed:

@@ -340,12 +340,12 @@ def _pixels(path: Path, key: str, images: NDArray[Any], blanks: Blanks) -> NDArr
         raise damaged(path, f"{key} is {images.dtype}; give integers or floats")
     flat = images.reshape(len(images), math.prod(images.shape[1:]))
     if kind == "f":
-        infinite = ~np.isfinite(flat).all(axis=1)
+        infinite = ~np.all(np.isfinite(flat), axis=1)
         blanks.add_all(infinite, lambda row: damaged(path, f"{key} holds NaN or infinite values"))
         if infinite.any():
             flat = np.where(infinite[:, None], flat.dtype.type(0), flat)
         return narrow(flat, f"{path}: {key}", blanks).reshape(images.shape)
-    outside = ((flat < 0) | (flat > 255)).any(axis=1)
+    outside = np.any((flat < 0) | (flat > 255), axis=1)
     blanks.add_all(
         outside,
         lambda row: damaged(

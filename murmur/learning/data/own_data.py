@@ -383,7 +383,7 @@ def _hold_out(
 ) -> RawDataset:
     """The examples with a share of them as the test set; see ``splits.split_test``."""
     if blanks.rows:
-        raw = RawExamples(np.array(raw.pixels), np.array(raw.labels))
+        raw = RawExamples(raw.pixels.copy(), raw.labels.copy())
         blanks.clear(raw.pixels, raw.labels)
     train, test = split_test(len(raw.labels), test_fraction, split_seed)
     count = max(2, len(classes))

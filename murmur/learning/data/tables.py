@@ -679,7 +679,7 @@ def numbers_of(column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Im
     else:
         blanks.add_all(~missing, lambda row: _no_number(column.iloc[row], row, place))
         wide = np.zeros((len(column), 1))
-    infinite = ~np.isfinite(wide).all(axis=1)
+    infinite = ~np.all(np.isfinite(wide), axis=1)
     blanks.add_all(
         infinite,
         lambda row: DataError(f"{place}: has no finite number in row {row} (from 0)"),

@@ -235,7 +235,7 @@ class Features:
                     with blanks.of(row):
                         self.apply(fitted, image[None])
                 found = self.apply(fitted, _cleared(images, blanks))
-            infinite = ~np.isfinite(found).all(axis=(1, 2, 3))
+            infinite = ~np.all(np.isfinite(found), axis=(1, 2, 3))
             if infinite.any():
                 blanks.add_all(infinite, lambda row: ValueError("its features overflow"))
                 found = self.apply(fitted, _cleared(images, blanks))
