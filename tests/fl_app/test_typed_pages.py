@@ -5,8 +5,10 @@ it, and what is not run, and why. What is printed must say whom an ε protects f
 there is one. What is not run, and commands in sentences, are read by their programs at least.
 """
 
+import math
 import re
 import shlex
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +17,13 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
+from fl_app.config.composition import compose
+from fl_app.config.overrides import expand_sweep
 from fl_app.config.own_classes import VARIABLE
+from fl_app.report.reading import read as read_runs
+from fl_app.report.settings import group
+from murmur.learning.data.datasets import digits
+from murmur.learning.metrics import chance
 from tests.fl_app.pages import PAGES, PROJECT, in_blocks, in_sentences, read
 
 SMALLER = ["federation.num_clients=12", "federation.num_rounds=1"]
@@ -300,6 +308,55 @@ def newest(folder, word):
     """``word`` with the newest run's name in the place of RUN."""
     runs = sorted(folder.glob("runs/2*"), key=lambda run: run.stat().st_mtime)
     return word.replace("runs/RUN", str(runs[-1])) if runs else word
+
+
+# Commands beside which a page prints an accuracy: page -> how such a command begins.
+PRINTED = {
+    "docs/researchers.md": "murmur -m engine=inline sweep=tonight",
+    "docs/algorithms.md": "murmur -m strategy=dpsgd_fedavg privacy.unit=record",
+    "docs/start.md": "murmur experiment=digits_votes",  # of `make demo`
+}
+
+
+def printed(page):
+    """The command of ``page`` that ``PRINTED`` names."""
+    every = [*in_blocks(page), *in_sentences(page), ["murmur", *shlex.split(" ".join(demo()))]]
+    [found] = [words for words in every if shlex.join(words).startswith(PRINTED[page])]
+    return found[1:]
+
+
+def test_what_is_compared_on_a_page_has_one_promise():
+    jobs = expand_sweep(printed("docs/researchers.md")[1:])
+    promises = {
+        (config.privacy.threat, config.privacy.unit, config.privacy.delta)
+        for config in map(compose, jobs)
+    }
+    assert len(jobs) == 12 and len(promises) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", PRINTED)
+def test_a_command_with_a_printed_accuracy_learns_as_the_page_says(page, stranger, tmp_path):
+    words = [word for word in printed(page) if word not in DEMO]
+    said = stranger(*words, *(["engine=inline"] if "engine=inline" not in words else []))
+    settings = group(read_runs(next((tmp_path / "runs").iterdir())).runs).settings
+    assert len({setting.promise for setting in settings}) == 1
+    labels = digits().test.labels
+    guessed = chance(labels)
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    for setting in settings:
+        scores = setting.final_scores("accuracy")
+        spread = math.sqrt(guessed * (1 - guessed) / len(labels))
+        if len(scores) > 1:
+            spread = max(spread, statistics.stdev(scores))
+        assert statistics.mean(scores) - guessed > 3 * spread, setting.label
+        if page == "docs/researchers.md":
+            name = setting.runs[0].config["strategy"]["name"]
+            row = rf"{name} .* {setting.values['privacy.epsilon']} "
+            [there] = re.findall(rf"│ {row}.* seeds │ ([\d.]+) ±", text)
+            assert float(there) == pytest.approx(statistics.mean(scores), abs=0.1)
+    if page == "docs/researchers.md":
+        assert len(tables(said)) == 1
 
 
 @pytest.mark.long
