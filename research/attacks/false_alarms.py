@@ -62,7 +62,7 @@ AGAIN = 10  # times as many, where there was an alarm
 TWINS = 3  # each must be found so often
 DELTA = 1e-2  # of mechanisms with Gaussian noise
 
-Outputs = NDArray[np.float64]
+Draw = Callable[[int, int, float, NoiseGenerator], NDArray]
 
 
 # Mechanisms ---------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Mechanism:
 
     event: Event
     delta: float
-    draw: Callable[[int, int, float, NoiseGenerator], NDArray]
+    draw: Draw
 
     def proven(self, delta: float) -> float:
         """ε at ``delta``."""
@@ -86,7 +86,7 @@ class Mechanism:
             self.event, delta, Threat.SECURE_AGGREGATION, Adjacency.REPLACE_SPECIAL
         ).epsilon
 
-    def is_accused(self, runs: int, share: float, key: Sequence[object]) -> bool:
+    def is_accused(self, runs: int, share: float, key: Sequence[int | str]) -> bool:
         """Whether an audit of so many ``runs`` raises an alarm; ``key`` of its noise."""
         one, other = (
             self.draw(which, runs, share, NoiseGenerator.seeded("alarms", *key, which))
@@ -155,7 +155,7 @@ def _chosen(
 
 _FINE = 2e6  # steps: fine enough for the Gaussian's ε
 _HONEST = 4
-_LAWS = {
+_LAWS: dict[str, tuple[Event, float, Draw]] = {
     "randomised response": (events.RandomizedResponseEvent(2.0, 10), 0.0, _label),
     "randomised bits": (events.RandomizedBitsEvent(0.2, 1, 1), 0.0, _bit),
     "discrete Laplace": (events.LaplaceEvent(0.5, 20), 0.0, _laplace),
