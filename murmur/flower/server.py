@@ -615,6 +615,7 @@ class PrivateGrid(GridAround):
         # most will refuse, and drop out.
         said = Counter(self.started[node] for node in nodes if node in self.started)
         started = max(said, key=said.__getitem__, default="")
+        about: Any = {"ask": ask.to_json(), "kind": kind, protocol.STARTED: started}
         sums = Sums(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
         phase = Phase(
@@ -625,11 +626,7 @@ class PrivateGrid(GridAround):
                 model=np.zeros(0, np.float32),
                 codec=codec,
                 event=ask.event,
-                settings={  # type: ignore[dict-item]
-                    "ask": ask.to_json(),
-                    "kind": kind,
-                    protocol.STARTED: started,
-                },
+                settings=about,
                 kind=kind,
                 records=content,
             ),

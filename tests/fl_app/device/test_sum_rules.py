@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
+from fl_app.config.overrides import to_run_config
+from fl_app.device.agreement import device_config, started_with
+from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.codec import WeightCodec
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.task import REFUSED
@@ -60,7 +63,8 @@ class HostileServer:
         asked = question(self.model, clients=[VICTIM])
         record = {"phase": "mask", "run": "r", "round": 1, "clients": [VICTIM]}
         record |= {"messages": [messages[VICTIM]], "which": [0]}
-        self.server.asked = question_to_sum(asked)
+        agreed = device_config(to_run_config(self.words), OwnerSettings((), None, None))
+        self.server.asked = question_to_sum(asked, "train", started_with(agreed))
         asked["secure_sum"] = ConfigRecord(record)
         reply = self.device.ask(self.words, asked).content
         masked = reply["contribution"]["masked"].numpy()[0].tobytes()

@@ -25,7 +25,7 @@ def sums(liars, lie, **settings):
     blame = Blame(settings.pop("most", 0))
     dropouts = settings.pop("dropouts", 0)
     out, servers = [], []
-    for number in range(1, SUMS + 1):
+    for number in range(1, settings.pop("count", SUMS) + 1):
         agreed = terms(CLIENTS, round=number, **settings)
         values = vectors(agreed)
 
@@ -156,7 +156,8 @@ class Remembered:
 def test_every_other_lie_costs_nobody_else_the_place(name, count):
     liars = set(range(CLIENTS - count, CLIENTS))
     with attacked(ATTACKS[name], liars):
-        out, _ = sums(liars, lambda agreed, phase, client, sent: sent, most=count, threshold=0.5)
+        settings = {"most": count, "threshold": 0.5, "count": 1}
+        out, _ = sums(liars, lambda agreed, phase, client, sent: sent, **settings)
     assert not any(out)
 
 
@@ -182,7 +183,7 @@ def test_with_pinned_keys_who_denies_one_goes_and_nobody_else(count):
 # The cover ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_at_most_as_many_others_are_ever_left_out_as_are_at_fault(seed):
     rng = np.random.default_rng(seed)
     clients = int(rng.integers(4, 30))
@@ -249,7 +250,7 @@ def test_however_many_lie_no_more_are_named_without_a_proof_than_may_lie():
     rng = np.random.default_rng(5)
     for most in (1, 2, 3):
         blame = Blame(most)
-        for _ in range(40):
+        for _ in range(12):
             one, other = rng.choice(12, 2, False).tolist()
             blame.add({}, [(one, other)])
         assert len(blame.accused) <= most
