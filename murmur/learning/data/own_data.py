@@ -10,17 +10,21 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from murmur.common import require_integer
 from murmur.learning.data import files
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
 from murmur.learning.data.examples import DataError, Dataset, described, split_test
+from murmur.settings import Seed
 
 _LABEL = "label"
+_LONGEST = 2**14  # pixels of a side
 _FILENAME = "filename"
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -37,7 +41,7 @@ def image_folder(
     channels: int = 1,
     classes: Sequence[str | int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
@@ -97,9 +101,9 @@ def image_folder(
 def npz(
     *,
     path: str | Path | None,
-    num_classes: int | None = None,
+    num_classes: Annotated[int, Field(ge=1, le=2**20)] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
     """An .npz file with ``images`` and ``labels``, as ``files.array_examples`` reads it.
@@ -162,7 +166,7 @@ def csv(
     channels: int = 1,
     classes: Sequence[str | int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
     """A CSV file of labelled images: a column ``label``, and pixels or the name of a picture file.
@@ -328,6 +332,8 @@ def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:
         require_integer("size", side, 1)
+        if side > _LONGEST:
+            raise ValueError(f"size={side}: must be at most {_LONGEST} pixels")
     return pair[0], pair[1]
 
 
