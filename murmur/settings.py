@@ -15,6 +15,7 @@ from pydantic import Field
 
 # Ranges of settings, for fields of ``settings`` classes.
 Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Floats lie too far apart below it, and squares of what noise it needs overflow above.
 Norm = Annotated[float, Field(ge=1e-300, le=1e100)]

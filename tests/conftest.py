@@ -24,6 +24,7 @@ THOROUGH = (
     "fl_app/test_experiments.py",
     "fl_app/tools/test_audit.py",
     "fl_app/config/test_own_classes.py",
+    "fl_app/config/test_all_numbers.py",
     "fl_app/run/test_published_once.py",
     "fl_app/engines/test_ray.py",
     "fl_app/device/test_hostile_server.py",

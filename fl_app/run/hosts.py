@@ -9,6 +9,7 @@ it with ``SimulatedHost`` here or with ``fl_app.device.hosts.DeviceHost`` on a d
 holds what the two are given alike. Answering itself is ``murmur.round.host``.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,7 +41,9 @@ from murmur.round import host
 from murmur.round.client_state import ClientState
 from murmur.round.cohorts import Schedule
 
+_OURS = "murmur."
 _MODELS = "murmur.learning.models."
+_PRETRAINED = "murmur.learning.pretrained."
 
 
 def build_trainer(
@@ -60,7 +63,7 @@ def build_trainer(
 
     Raises:
         ConfigError: there is no CUDA device or compiler that the settings ask for, or the model
-            does not fit the data set.
+            does not fit the data set or this machine.
     """
     if compute is None:
         compute = build(config.compute, "compute")
@@ -84,6 +87,7 @@ def build_trainer(
             "features=words with a linear model"
         )
     try:
+        _require_size(config, model, dataset)
         trainer = Trainer(
             model,
             dataset.input_shape,
@@ -98,8 +102,44 @@ def build_trainer(
     except ValueError as error:
         group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
         raise ConfigError(f"{group}{error}") from error
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        if not target.startswith(_OURS):
+            raise  # a bug of somebody's own, which needs its traceback
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"{_settings_of(config)}: cannot be built ({reason}); choose smaller numbers"
+        ) from error
     tune_heap(trainer.num_parameters)
     return trainer
+
+
+def _require_size(config: DictConfig, model: Callable[..., nn.Module], dataset: Dataset) -> None:
+    """Refuse a model whose parameters and gradient are larger than this machine's memory.
+
+    They are counted without any memory, on PyTorch's meta device. Only models of ours are: others'
+    may need numbers to be built, and those of ``pretrained`` read files.
+
+    Raises:
+        ConfigError: says with which settings.
+    """
+    target = str(config.model._target_)
+    if not target.startswith(_OURS) or target.startswith(_PRETRAINED):
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with torch.device("meta"):
+        module = model(dataset.input_shape, dataset.num_classes)
+    count = sum(parameter.numel() for parameter in module.parameters())
+    if 8 * count > memory:
+        raise ConfigError(
+            f"{_settings_of(config)}: {count:.2g} parameters and their gradient are more than this "
+            f"machine's {memory / 2**30:.0f} GiB of memory; choose smaller numbers"
+        )
+
+
+def _settings_of(config: DictConfig) -> str:
+    """The model's own settings, as they are typed."""
+    named = [key for key in config.model if not str(key).startswith(("_", "start"))]
+    return " ".join(f"model.{key}={config.model[key]}" for key in named)
 
 
 def require_usable(trainer: Trainer) -> None:

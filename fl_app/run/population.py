@@ -155,7 +155,7 @@ def _population(description: str, images: str) -> Population:
             cache = config.dataset.get("cache")
             rows = people.public_rows
             dataset, fitted = featured(people.dataset, features, rows, cache, elsewhere)
-        except (ValueError, DataError) as error:
+        except (ValueError, MemoryError, DataError) as error:
             raise errors.ConfigError(f"features: {error}") from error
         if people.dataset.texts:
             dataset = replace(dataset, notes=(*dataset.notes, _texts_are(config.features, fitted)))
@@ -391,5 +391,5 @@ def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
 def _dataset(description: str) -> Dataset:
     try:
         return building.build(OmegaConf.create(description), "dataset")
-    except DataError as error:
+    except (DataError, MemoryError) as error:
         raise errors.ConfigError(f"dataset: {error}") from error

@@ -111,8 +111,8 @@ def autoencoder(
     Raises:
         ValueError: a width is below 1.
     """
-    if latent < 1 or any(width < 1 for width in hidden):
-        raise ValueError(f"hidden={list(hidden)}, latent={latent}: must be at least 1")
+    if latent < 1:
+        raise ValueError(f"latent={latent}: must be at least 1")
     return ClusteringAutoencoder(math.prod(input_shape), num_classes, hidden, latent)
 
 

@@ -18,10 +18,14 @@ import contextlib
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+
+from murmur.settings import Count, Decay
 
 InputShape = tuple[int, int, int]
 SCHEMES = ("torch", "glorot", "zeros")  # how linear layers and convolutions can be drawn
@@ -63,8 +67,6 @@ def mlp(
         dropout: share of a layer's outputs that training leaves out.
         init: of ``SCHEMES``; see ``initialise``.
     """
-    if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
-        raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
     layers = dense(math.prod(input_shape), hidden, num_classes, dropout)
     return Network([Flatten(), *layers], init)
 
@@ -80,7 +82,7 @@ class Centred(nn.Module):
 
     def __init__(self, features: int, num_classes: int, radius: float) -> None:
         super().__init__()
-        self.radius = radius
+        self.radius = float(radius)
         self.centre = nn.Parameter(torch.zeros(features))
         self.layer = nn.Linear(features, num_classes)
 
@@ -98,8 +100,8 @@ class Centred(nn.Module):
 
 def centred(input_shape: InputShape, num_classes: int, *, radius: float = 0.1) -> Centred:
     """One linear layer on features less a centre, scaled to unit length; see ``Centred``."""
-    if not radius > 0:
-        raise ValueError(f"radius={radius}: must be above 0")
+    if not 0 < radius <= torch.finfo(torch.float32).max:
+        raise ValueError(f"radius={radius}: must be above 0, and a number of float32")
     return Centred(math.prod(input_shape), num_classes, radius)
 
 
@@ -218,6 +220,8 @@ def cnn_groupnorm(
         hidden: widths of dense layers behind them.
         init: of ``SCHEMES``; see ``initialise``.
     """
+    if groups < 1:
+        raise ValueError(f"groups={groups}: must be at least 1")
     if len(channels) != 4 or any(width < 1 or width % groups for width in channels):
         raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
     layers: list[nn.Module] = []
@@ -275,7 +279,14 @@ def dense(
     dropout: float = 0.0,
     activation: type[nn.Module] = nn.ReLU,
 ) -> list[nn.Module]:
-    """Dense layers of the widths ``hidden`` with their activations, and one of logits."""
+    """Dense layers of the widths ``hidden`` with their activations, and one of logits.
+
+    Raises:
+        ValueError: a width is no integer of at least 1, or ``dropout`` is out of range.
+    """
+    if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
+        raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
+    Dropout(dropout)  # its range holds where there is no hidden layer, too
     layers: list[nn.Module] = []
     for width in hidden:
         layers += [nn.Linear(features, width), activation(), *_dropout(dropout)]
@@ -359,7 +370,7 @@ class _Attentive(nn.Module):
 
 
 def text_lstm(
-    input_shape: InputShape, num_classes: int, *, vocabulary: int, width: int = 32
+    input_shape: InputShape, num_classes: int, *, vocabulary: int, width: Count = 32
 ) -> TextModel:
     """One LSTM layer over token vectors.
 
@@ -381,10 +392,10 @@ def text_transformer(
     num_classes: int,
     *,
     vocabulary: int,
-    width: int = 32,
-    heads: int = 4,
-    depth: int = 2,
-    dropout: float = 0.0,
+    width: Count = 32,
+    heads: Count = 4,
+    depth: Annotated[int, Field(ge=1, le=1_000)] = 2,
+    dropout: Decay = 0.0,
 ) -> TextModel:
     """Transformer layers over token vectors.
 
@@ -401,7 +412,7 @@ def text_transformer(
         ValueError: no such shape or vocabulary, or ``heads`` does not divide ``width``.
     """
     _require_text(input_shape, vocabulary)
-    if heads < 1 or width % heads:
+    if width % heads:
         raise ValueError(f"heads={heads}: must divide width={width}")
     encoder = _Attentive(input_shape[2], width, heads, depth, dropout)
     return TextModel(vocabulary, width, encoder, num_classes)

@@ -10,8 +10,12 @@ torchvision and peft are imported where they are used: few runs need either.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor, nn
+
+from murmur.settings import Count
 
 InputShape = tuple[int, int, int]
 
@@ -83,7 +87,7 @@ def torchvision_model(
     *,
     architecture: str,
     weights: str | None,
-    size: int = 64,
+    size: Annotated[int, Field(ge=1, le=4_096)] = 64,
     frozen: bool = True,
 ) -> Pretrained:
     """A torchvision classifier with a new last layer.
@@ -116,8 +120,8 @@ def lora(
     base: Callable[..., nn.Module],
     layers: str,
     trained: Sequence[str],
-    rank: int = 4,
-    alpha: int = 8,
+    rank: Count = 4,
+    alpha: Count = 8,
 ) -> nn.Module:
     """The model of ``base`` of which adapters train, and the submodules named in ``trained``.
 
@@ -140,8 +144,6 @@ def lora(
         raise ValueError(
             "layers: adapters need the package peft; install it (extra `lora`)"
         ) from error
-    if min(rank, alpha) < 1:
-        raise ValueError(f"rank={rank}, alpha={alpha}: must be at least 1")
     model = base(input_shape=input_shape, num_classes=num_classes)
     known = dict(model.named_modules())
     for name in trained:

@@ -22,6 +22,7 @@ from murmur.common import experiment_rng, require_integer
 from murmur.learning.data import cache as caching
 from murmur.learning.data import files
 from murmur.learning.data.examples import DataError, Dataset, Examples, take_out
+from murmur.settings import Seed
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.
 _NETWORK_TIMEOUT_S = 10.0
@@ -167,7 +168,7 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
         socket.setdefaulttimeout(before)
 
 
-def digits(*, test_size: int = 360, split_seed: int = 0) -> Dataset:
+def digits(*, test_size: int = 360, split_seed: Seed = 0) -> Dataset:
     """scikit-learn's 1,797 digits of 8×8 grey pixels in 0..16; ships with scikit-learn.
 
     Args:

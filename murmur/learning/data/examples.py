@@ -215,8 +215,10 @@ def split_owners(owners: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
         ValueError: the share is not in (0, 1), or leaves nobody on a side.
     """
     everybody = np.unique(owners)
-    count = round(share * len(everybody))
-    if not (0 < share < 1 and 0 < count < len(everybody)):
+    count = 0
+    if 0 < share < 1:
+        count = round(share * len(everybody))
+    if not 0 < count < len(everybody):
         raise ValueError(
             f"test_owners={share}: must be a share in (0, 1) that leaves owners on both sides; "
             f"there are {len(everybody)}"

@@ -12,9 +12,11 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from murmur.common import require_integer
 from murmur.learning.data import files
@@ -22,8 +24,10 @@ from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
 from murmur.learning.data.examples import DataError, Dataset, described, split_test
+from murmur.settings import Seed
 
 _LABEL = "label"
+_LONGEST = 2**14  # pixels of a side
 _FILENAME = "filename"
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -40,7 +44,7 @@ def image_folder(
     channels: int = 1,
     classes: Sequence[str | int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
@@ -111,9 +115,9 @@ def image_folder(
 def npz(
     *,
     path: str | Path | None,
-    num_classes: int | None = None,
+    num_classes: Annotated[int, Field(ge=1, le=2**20)] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
@@ -183,7 +187,7 @@ def csv(
     channels: int = 1,
     classes: Sequence[str | int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
@@ -365,6 +369,8 @@ def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:
         require_integer("size", side, 1)
+        if side > _LONGEST:
+            raise ValueError(f"size={side}: must be at most {_LONGEST} pixels")
     return pair[0], pair[1]
 
 

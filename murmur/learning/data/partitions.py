@@ -345,6 +345,8 @@ class Legacy:
         """See ``Partition``."""
         available = count_classes(labels, num_clients, num_classes, self.min_size)
         size = self.local_size or len(labels) // num_clients
+        if size > len(labels):
+            raise ValueError(f"local_size={size}: must be at most the {len(labels)} examples")
 
         smallest = 0
         for _ in range(self.max_retries):

@@ -32,11 +32,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import require_integer
 from murmur.learning.data import cells, examples
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import encoder_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.files import open_csv, read_stored
+from murmur.settings import Seed
 
 if TYPE_CHECKING:
     import pandas
@@ -82,7 +84,7 @@ class Reading:
             −1. None: nothing is.
 
     Raises:
-        ValueError: a number is too small, or a column has two meanings.
+        ValueError: a number is out of range, or a column has two meanings.
     """
 
     label: str = "label"
@@ -98,9 +100,15 @@ class Reading:
     schema: Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("vocabulary", 3), ("length", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+        for name, least, most in (("vocabulary", 3, 2**31), ("length", 1, 100_000)):
+            value = getattr(self, name)
+            require_integer(name, value, least)
+            if value > most:
+                raise ValueError(f"{name}={value}: must be at most {most}")
+        for name in ("inputs", "classes"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+                raise ValueError(f"{name}={value}: must be a list, or null")
         if self.client == self.label:
             raise ValueError(f"client={self.client}: must be another column than the label")
         if self.text is not None and (self.inputs is not None or self.schema is not None):
@@ -343,7 +351,7 @@ def table(
     path: str | None,
     test_path: str | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     split: Split = "owners",
     test_owners: float | None = None,
     rows_per_owner: int | None = None,
@@ -390,7 +398,7 @@ def huggingface(
     train: str = "train",
     test: str | None = "test",
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     split: Split = "owners",
     blanks: bool = False,
     **columns: Any,

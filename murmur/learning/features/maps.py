@@ -8,10 +8,11 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from murmur.learning.features.components import Features, Known
 
@@ -47,6 +48,9 @@ def scattering(
 
 def _windows(maps: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     """Means over count² windows (N, C·count²) of ``maps`` (N, C, H, W), which overlap by one."""
+    side = min(maps.shape[2:])
+    if count > side:
+        raise ValueError(f"windows={count}: must be at most {side}, the transform's side")
     parts = []
     for rows in _cuts(maps.shape[2], count):
         for columns in _cuts(maps.shape[3], count):
@@ -72,7 +76,7 @@ def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] =
     return Features.ready(f"bins {found.digest}", found, known)
 
 
-def words(*, size: int = 1024) -> Features:
+def words(*, size: Annotated[int, Field(ge=2, le=2**20)] = 1024) -> Features:
     """Words of a text and its pairs of neighbouring words, hashed to ``size`` signed numbers.
 
     A text's vector is the sum over its words and pairs of ±1 at the place of each, of unit length
@@ -113,7 +117,11 @@ def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def backbone(
-    *, architecture: str, weights: str | None, size: int = 64, components: int = 400
+    *,
+    architecture: str,
+    weights: str | None,
+    size: Annotated[int, Field(ge=1, le=4_096)] = 64,
+    components: int = 400,
 ) -> Features:
     """What a torchvision classifier computes before its last layer.
 
