@@ -11,7 +11,10 @@ record is replaced, has Δ = 2/n (unit record). Noise is added to integers on a 
 
 ``ProtectedCounts`` is for supervised models, and not in the document: how many of its examples a
 client's model gets right and wrong. Replacing one record can turn a right one into a wrong one: L1
-distance 2, L2 √2. Replacing the client can change all of at most m examples: m times that.
+distance 2, L2 √2. So it is with the sample of a client with more records, which one record moves by
+one (``murmur.privacy.record_choice.fixed_sample``). Of a client with fewer than m both counts add
+up to how many there are; one more moves one count by 1, which the noise covers as well. Replacing
+the client can change all of at most m examples: m times that.
 
 First come vectors, one class for each protection and ``ResultSettings`` that chooses; then counts.
 """

@@ -195,3 +195,24 @@ def test_dpsgd_is_pulled_towards_the_broadcast_as_well(tmp_path, data):
 def test_dpsgd_counts_epochs_not_steps(tmp_path):
     with pytest.raises(ValueError, match=r"local.steps=3: sensitivity=dpsgd counts epochs"):
         inside(tmp_path, epochs=None, steps=3)
+
+
+def test_where_one_record_is_assumed_to_change_little_no_order_of_the_others_counts(tmp_path):
+    """In batches by places the order on a disk decided what a model became."""
+    rng = np.random.default_rng(1)
+    images, labels = rng.random((30, 1, 4, 4), np.float32), rng.integers(0, 4, 30)
+    it = client(tmp_path)
+    assert it.in_keyed_order
+    asked = Task(1, 0, it.trainer.initial(rng), {}, {}, "train")
+    orders = [np.arange(30), np.argsort(labels), np.argsort(-labels), rng.permutation(30)]
+    trained = [it.train(asked, LocalData(images, labels, order)) for order in orders]
+    assert all(np.array_equal(trained[0], other) for other in trained[1:])
+
+
+@pytest.mark.parametrize("changed", [{"sensitivity": "worst"}, {"budget": math.inf}])
+def test_elsewhere_the_order_is_that_of_the_data(tmp_path, data, changed):
+    it = client(tmp_path, calibration=None, **changed)
+    assert not it.in_keyed_order
+    asked = Task(1, 0, it.trainer.initial(np.random.default_rng(0)), {}, {}, "train")
+    assert it.share(asked, data).indices is data.indices
+    assert list(tmp_path.iterdir()) == []

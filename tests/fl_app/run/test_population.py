@@ -217,7 +217,9 @@ def test_a_partition_that_says_it_shares_examples_is_stated(monkeypatch):
     assert "clients share examples" in of("partition=iid", "seed=77").warnings[0]
 
 
-def test_features_are_not_fitted_on_images_that_clients_hold():
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_features_are_not_fitted_on_images_that_clients_hold(unit):
     words = ["features=pca", "features.components=20", "features.fitted_on=digits"]
+    words.append(f"privacy.unit={unit}")
     with pytest.raises(ConfigError, match="fitted_on=digits: holds images that are private"):
         of(*words, "features.fitted_images=50")
