@@ -75,10 +75,16 @@ _AVERAGING: Candidates = {
     "30 features, C = 2": _averaging(30, 2, 10),
     "30 features, C = 1": _averaging(30, 1, 10),
 }
+_AVERAGING_FEW: Candidates = {  # with few clients the noise leaves room for few numbers
+    **_AVERAGING,
+    "10 features, C = 2": _averaging(10, 2, 10),
+    "10 features, C = 1": _averaging(10, 1, 10),
+}
 _AVERAGING_DIGITS: Candidates = {
     "30 features, C = 5": _averaging(30, 5, 3),
     "30 features, C = 1": _averaging(30, 1, 10),
     "10 features, C = 2": _averaging(10, 2, 10),
+    "10 features, C = 1": _averaging(10, 1, 10),
 }
 # The features of a pool are whitened, of length about √d; those of elsewhere are of unit length.
 _ROUNDS: Candidates = {
@@ -123,11 +129,11 @@ CANDIDATES: Mapping[str, Mapping[int, Candidates]] = {
         100: _votes(_LOCAL, (200, 500)),
         1000: _votes(_LOCAL, (200, 500)),
     },
-    "averaged updates": {60: _AVERAGING_DIGITS, 100: _AVERAGING, 1000: _AVERAGING},
+    "averaged updates": {60: _AVERAGING_DIGITS, 100: _AVERAGING_FEW, 1000: _AVERAGING},
     "gradient rounds": {100: _ROUNDS, 1000: _ROUNDS},
     "gradient rounds, no pool": {100: _ROUNDS_ELSEWHERE, 1000: _ROUNDS_ELSEWHERE},
     "disjoint": {60: _LOCAL_DIGITS, 100: _LOCAL, 1000: _LOCAL},
-    "DP-FedAvg": {60: _AVERAGING_DIGITS, 100: _AVERAGING, 1000: _AVERAGING},
+    "DP-FedAvg": {60: _AVERAGING_DIGITS, 100: _AVERAGING_FEW, 1000: _AVERAGING},
     "FedAvg": dict.fromkeys((25, 60, 100, 1000), _STEPS),
     "centralised": dict.fromkeys((25, 60, 100, 1000), _STEPS),
     "DP-SGD": {25: _HOSPITALS},

@@ -4,13 +4,17 @@ For every cell (a method, a setting and an ε) its candidates are compared on va
 the best one runs on the test set with each seed. Every row is a run of Murmur itself, appended to
 FILE as a line of JSON; a row that is there already is not run again. Then the tables are printed
 (Markdown). ``--only REGEX`` measures the cells whose name (METHOD | SETTING | ε) it finds,
-``--processes N`` at once, ``--minutes M`` starts no row after so many, ``--show`` measures nothing
-and ``--picture FILE`` draws what was measured. Needs ``MURMUR_DATA``.
+``--processes N`` at once, ``--minutes M`` starts no row after so many, ``--show`` measures nothing,
+``--picture FILE`` draws what was measured, and ``--page FILE`` writes the tables into a page,
+between its marks. ``measured.jsonl`` beside this file has the rows of docs/frontier.md. Needs
+``MURMUR_DATA``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import math
 import re
@@ -38,11 +42,14 @@ from research.frontier.rows import (
     cells,
 )
 
+MEASURED = Path(__file__).with_name("measured.jsonl")
+BEGIN, END = "<!-- of research/frontier/measured.jsonl -->", "<!-- until here -->"
 PICTURED = (
     "mnist 1000, dirichlet 0.5",
     "mnist 100, dirichlet 0.1",
     "fashion_mnist 1000, dirichlet 0.5",
     "digits 60, iid",
+    "digits 60, dirichlet 0.5",
     "pneumonia_mnist 25",
 )
 # What was to be reached at least, by ε, in the mean of three seeds; 0: whatever it is, say it.
@@ -69,7 +76,6 @@ MARKS = {  # of the methods that are drawn
     "DP-SGD": "P",
 }
 LINES = {"centralised": ":", "FedAvg": "-."}
-DRAWN_PANELS = PANELS[:-1]
 SORTED = tuple(sorted(EPSILONS))
 FINITE = SORTED[:-1]
 Done = Mapping[str, dict[str, Any]]  # rows by name
@@ -229,7 +235,9 @@ def show_costs(done: Done) -> None:
         best = chosen(done, cell)
         rows = [done.get(row.name) for row in cell.tests(best)] if best is not None else []
         by_size.setdefault(_size(cell.setting), []).extend(row for row in rows if row is not None)
-    sizes = list(dict.fromkeys(_size(setting) for setting in SETTINGS))
+    measured = {method: by for method, by in measured.items() if any(by.values())}
+    found = {size for by_size in measured.values() for size, runs in by_size.items() if runs}
+    sizes = [size for size in dict.fromkeys(map(_size, SETTINGS)) if size in found]
     print("\n| seconds, kB a client sends | " + " | ".join(sizes) + " |")
     print("|---|" + "---|" * len(sizes))
     for method, by_size in measured.items():
@@ -258,10 +266,10 @@ def show_asked(done: Done) -> None:
         names = [name for name, method in METHODS.items() if method.panel == panel]
         for epsilon, value in least.items():
             cell = _best(done, [Cell(name, setting, epsilon) for name in names])
-            said, by = "–", "–"
             if cell is not None:
-                said, by = _cell(outcomes(done, cell)), cell.method
-            print(f"| {panel}, {setting} | {epsilon:g} | {value or '–'} | {said} | {by} |")
+                said = _cell(outcomes(done, cell))
+                where = f"{panel}, {setting} | {epsilon:g}"
+                print(f"| {where} | {value or '–'} | {said} | {cell.method} |")
 
 
 def show_choice(done: Done) -> None:
@@ -283,22 +291,44 @@ def _cell(values: list[float]) -> str:
     return f"{statistics.mean(values):.3f}{spread} ({len(values)})"
 
 
+def tables(done: Done) -> str:
+    """All tables of what was measured, in Markdown."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        for table in (show_frontier, show_asked, show, show_costs, show_choice):
+            table(done)
+    return said.getvalue().strip()
+
+
+def with_tables(page: str, done: Done) -> str:
+    """``page`` with the tables of ``done`` between its marks."""
+    head, _, rest = page.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    return f"{head}{BEGIN}\n\n{tables(done)}\n\n{END}{tail}"
+
+
 def draw(path: Path, picture: Path) -> None:
     """Accuracy against ε, a panel for each threat and unit: colours are settings, marks methods.
 
+    A panel of which nothing was measured is left out.
+
     Lines without protection: dotted, all examples in one place; dash-dotted, FedAvg.
     """
-    found = tested(load(path))
-    figure, axes = pictures.canvas(len(DRAWN_PANELS), 3.4, 4.2)
-    colours = {setting: f"C{number}" for number, setting in enumerate(PICTURED)}
-    for axis, panel in zip(axes, DRAWN_PANELS, strict=True):
+    found = {key: values for key, values in tested(load(path)).items() if any(values.values())}
+    known = {METHODS[method].panel for _, method in found}
+    panels = [panel for panel in PANELS[:-1] if panel in known]
+    figure, axes = pictures.canvas(len(panels), 3.4, 4.2)
+    chosen_settings = [name for name in PICTURED if any(name == setting for setting, _ in found)]
+    colours = {setting: f"C{number}" for number, setting in enumerate(chosen_settings)}
+    marks = {name: mark for name, mark in MARKS.items() if any(name == m for _, m in found)}
+    for axis, panel in zip(axes, panels, strict=True):
         for setting, colour in colours.items():
             drawn = {m: v for (s, m), v in found.items() if s == setting}
-            curves = [m for m in drawn if METHODS[m].panel == panel and m in MARKS]
+            curves = [m for m in drawn if METHODS[m].panel == panel and m in marks]
             for method in curves:
                 points = [e for e in FINITE if drawn[method].get(e)]
                 means = [statistics.mean(drawn[method][e]) for e in points]
-                axis.plot(points, means, marker=MARKS[method], ms=5, color=colour)
+                axis.plot(points, means, marker=marks[method], ms=5, color=colour)
             for method, style in LINES.items() if curves else ():
                 if line := drawn.get(method, {}).get(math.inf):
                     axis.axhline(statistics.mean(line), ls=style, lw=1, color=colour)
@@ -308,7 +338,7 @@ def draw(path: Path, picture: Path) -> None:
         axis.set_xticks([], minor=True)
     axes[0].set_ylabel("test accuracy")
     named = [Line2D([], [], color=colour, lw=3, label=name) for name, colour in colours.items()]
-    named += [Line2D([], [], color="k", marker=m, ls="", label=name) for name, m in MARKS.items()]
+    named += [Line2D([], [], color="k", marker=m, ls="", label=name) for name, m in marks.items()]
     named += [Line2D([], [], color="k", ls=s, label=name) for name, s in LINES.items()]
     figure.legend(handles=named, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     pictures.save(figure, picture)
@@ -323,12 +353,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="how many rows at once")
     parser.add_argument("--show", action="store_true", help="print the tables, run nothing")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw what was measured")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the tables into it")
     arguments = parser.parse_args()
     if not arguments.show:
         measure(arguments.rows, arguments.only, arguments.minutes, arguments.processes)
     done = load(arguments.rows)
-    for table in (show_frontier, show_asked, show, show_costs, show_choice):
-        table(done)
+    print(tables(done))
+    if arguments.page is not None:
+        page = with_tables(arguments.page.read_text(encoding="utf-8"), done)
+        arguments.page.write_text(page, encoding="utf-8")
     if arguments.picture is not None:
         draw(arguments.rows, arguments.picture)
 

@@ -27,7 +27,7 @@ SEEDS = (1, 2, 3)
 SPLITS = {"iid": ("partition=iid",)} | {
     f"dirichlet {a}": ("partition=dirichlet", f"partition.alpha={a}") for a in (0.5, 0.1)
 }
-LINEAR = ["features=scattering", "features.components=400", "model=linear"]
+LINEAR = ["features=scattering", "model=linear"]  # of the setting's number of features
 
 
 @dataclass(frozen=True)

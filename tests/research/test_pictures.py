@@ -1,13 +1,20 @@
 """What a picture shows is the mean and the spread over seeds of what was measured."""
 
 import json
+import re
 import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from benchmarks.pictures import band, canvas, curve, rows, save
+from fl_app.config.composition import compose
 from research import sweep_picture
+from research.frontier import curves, picture
+from research.frontier.candidates import candidates
+from research.frontier.rows import SETTINGS, cells
 
 
 def test_numbers_stand_where_they_belong_and_others_at_equal_distances():
@@ -86,3 +93,57 @@ def test_a_sweeps_picture_is_of_its_finished_runs(sweep, monkeypatch, capsys, wo
     for words in (*printed, "3 runs of 3 s each"):
         assert words in found
     assert picture.stat().st_size < 80_000
+
+
+ROWS = curves.load(curves.MEASURED)
+PROJECT = Path(curves.__file__).resolve().parents[2]
+PAGE = (PROJECT / "docs" / "frontier.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_tables_are_those_of_the_rows_that_are_kept():
+    assert ROWS and curves.with_tables(PAGE, ROWS) == PAGE
+
+
+@pytest.mark.parametrize("name", picture.COLOURS)
+def test_the_readmes_picture_is_of_the_pages_rows(name):
+    svg = ElementTree.parse(PROJECT / "docs" / "img" / name)
+    [described] = svg.iter("{http://purl.org/dc/elements/1.1/}description")
+    drawn = json.loads(described.text)
+    assert drawn == json.loads(json.dumps(picture.points(ROWS)))
+    for setting, methods in drawn.items():
+        for method, points in methods.items():
+            [line] = re.findall(rf"^\| {method}: {re.escape(setting)} \|.*", PAGE, re.MULTILINE)[:1]
+            shown = [f"{mean:.3f} ± {spread:.3f} (3)" for _, mean, spread in points]
+            assert len(shown) == 5 and all(cell in line for cell in shown)
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    for word in ("Dirichlet 0.5", "pool of 360", "standard deviation", "three seeds", name):
+        assert word in readme
+
+
+def test_no_cell_of_the_page_is_said_twice_with_another_figure():
+    found = {}
+    heads = []
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if any(cell.startswith("ε = ") for cell in cells[1:]):
+            heads = cells
+        if not line.startswith("|") or ": " not in cells[0] or len(cells) != len(heads):
+            continue
+        for head, cell in zip(heads[1:], cells[1:], strict=True):
+            if figure := re.match(r"0\.\d{3}( ± 0\.\d{3})? \(\d\)", cell):
+                assert found.setdefault((cells[0], head), figure[0]) == figure[0]
+    assert len(found) > 100
+
+
+@pytest.mark.parametrize("baseline", ["averaged updates", "DP-FedAvg"])
+@pytest.mark.parametrize("clients", [60, 100, 1000])
+def test_baselines_have_as_many_candidates_as_ours(baseline, clients):
+    ours = [len(candidates(name, clients)) for name in ("class statistics", "votes", "disjoint")]
+    assert len(candidates(baseline, clients)) >= max(ours)
+
+
+def test_every_method_of_digits_has_the_settings_number_of_features():
+    for cell in cells():
+        if cell.setting.startswith("digits"):
+            sizes = [compose(row.overrides()).features.components for row in cell.rows()]
+            assert max(sizes) <= SETTINGS[cell.setting].features
