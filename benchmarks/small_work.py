@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -102,8 +103,10 @@ def lockstep() -> float:
     images = rng.random((count, 1, 8, 8), dtype=np.float32)
     labels = rng.integers(0, 10, count)
     trainer = Trainer(partial(mlp, hidden=[]), (1, 8, 8), 10, exact_stack=True)
+    stack = trainer.stack
+    assert stack is not None
     start = trainer.initial(rng)
-    how = {"batch_size": 8, "lr": 0.1, "epochs": 4}
+    how: dict[str, Any] = {"batch_size": 8, "lr": 0.1, "epochs": 4}
 
     def shares() -> list[Share]:
         rows = np.arange(count).reshape(TINY_CLIENTS, -1)
@@ -115,7 +118,7 @@ def lockstep() -> float:
 
     def together(_: int) -> None:
         own = shares()
-        for share, model in zip(own, trainer.stack.train(images, labels, own, **how), strict=True):
+        for share, model in zip(own, stack.train(images, labels, own, **how), strict=True):
             if model is None:
                 trainer.train_share(images, labels, share, **how)
 
