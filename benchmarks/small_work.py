@@ -103,9 +103,9 @@ def lockstep() -> float:
     images = rng.random((count, 1, 8, 8), dtype=np.float32)
     labels = rng.integers(0, 10, count)
     trainer = Trainer(partial(mlp, hidden=[]), (1, 8, 8), 10, exact_stack=True)
-    start = trainer.initial(rng)
     stack = trainer.stack
     assert stack is not None
+    start = trainer.initial(rng)
     how: dict[str, Any] = {"batch_size": 8, "lr": 0.1, "epochs": 4}
 
     def shares() -> list[Share]:
