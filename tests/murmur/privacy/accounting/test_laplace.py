@@ -64,6 +64,21 @@ def test_dp_accounting_agrees_on_discrete_noise(count):
     assert ours == pytest.approx(library.self_compose(count).get_epsilon_for_delta(DELTA), rel=1e-4)
 
 
+@pytest.mark.parametrize("steps", [69, 0])
+def test_laplace_noise_is_composed_exactly_where_delta_is_as_likely_as_the_worst_loss(steps):
+    """All ten releases have the worst loss with probability 1/1000."""
+    part = elementary_losses.laplace_loss(LaplaceEvent(16.0, steps))
+    masses = np.ones(1)
+    for _ in range(10):
+        masses = np.convolve(masses, part.probabilities)
+    losses = part.step * (10 * part.lowest + np.arange(masses.size))
+    stated = epsilon(RepeatedEvent(LaplaceEvent(16.0, steps), 10), 1e-3).epsilon
+    assert stated == pytest.approx(0.4285, abs=1e-4)
+    for factor, is_enough in ((1.0, True), (0.999, False)):
+        truth = masses @ np.maximum(0, -np.expm1(factor * stated - losses))
+        assert (truth <= 1e-3 * (1 + 1e-9)) == is_enough
+
+
 def test_fine_grids_approach_continuous_noise_and_coarse_ones_cost_more():
     costs = [
         epsilon(RepeatedEvent(LaplaceEvent(2.0, steps), 30), DELTA).epsilon

@@ -86,6 +86,24 @@ def test_one_label_has_a_closed_form():
     assert privacy_loss.epsilon([loss(2.5, 10)], 1e-5) == pytest.approx(closed, rel=1e-11)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 1.5])
+@pytest.mark.parametrize("labels", [[(0.42, 10)], [(0.2, 2)], [(0.3, 3)] * 3, [(0.02, 2)] * 6])
+def test_a_delta_about_as_likely_as_the_worst_loss_is_composed_exactly(labels, share):
+    """There the losses that decide lie far from those which a Chernoff bound points to."""
+    (epsilon0, categories), count = labels[0], len(labels)
+    delta = share * report_probabilities(epsilon0, categories)[0] ** count
+    found = privacy_loss.epsilon([loss(epsilon0, categories, count)], delta)
+    assert brute_force_delta(labels, found) <= delta * (1 + 1e-9)
+    if found > 0:
+        assert brute_force_delta(labels, found * (1 - 1e-3)) > delta
+
+
+def test_a_label_beside_a_gaussian_is_tilted_as_far_as_the_gaussian_needs():
+    # The label alone would be at its worst loss by θ = 1.3 already.
+    found = privacy_loss.epsilon([loss(5.434556981731819, 10)], 4.86e-15, 0.27533)
+    assert 7.4 < found < 7.5
+
+
 def test_no_delta_means_basic_composition():
     assert privacy_loss.epsilon([loss(2.5, 10, 7), loss(1.0, 2, 3)], 0.0) == pytest.approx(20.5)
     assert privacy_loss.epsilon([], 0.0, gaussian_mu=1.0) == math.inf

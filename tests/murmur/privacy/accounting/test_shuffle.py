@@ -35,6 +35,20 @@ def test_shuffling_is_no_help_against_who_sees_the_senders():
     assert local.bounds == plain.bounds
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+@pytest.mark.parametrize(("clients", "epsilon0", "categories"), [(20, 1, 10), (45, 3, 2)])
+def test_a_worst_loss_far_more_likely_than_delta_has_an_answer(
+    clients, epsilon0, categories, delta
+):
+    """The loss before the worst is far below it, so that nothing but the worst seems to be left."""
+    label = RandomizedResponseEvent(epsilon0, categories)
+    stated = epsilon(reported(label, clients), delta, Threat.SHUFFLE).bounds["shuffle"]
+    one = shuffled_loss(label, epsilon0, clients)
+    assert summed_delta([one], stated) <= delta * (1 + 1e-9)
+    assert summed_delta([one], stated * (1 - 1e-6)) > delta
+
+
 @pytest.mark.parametrize("categories", [2, 3])
 @pytest.mark.parametrize("total", [0.0, 0.2, 0.6])
 def test_the_bound_is_above_every_shuffled_response(categories, total):
