@@ -8,7 +8,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, Message
@@ -18,7 +20,14 @@ from murmur.learning.codec import WeightCodec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent, repeated
+from murmur.privacy.events import (
+    ComposedEvent,
+    Event,
+    RepeatedEvent,
+    SummedEvent,
+    UnknownEvent,
+    repeated,
+)
 from murmur.privacy.statement import Exposure, Statement, by_participations
 from murmur.round import cohorts, phase, summation
 from murmur.round.setup import ServerSetup
@@ -53,27 +62,70 @@ class PrivacyReport:
         Made after each round and at the end, at the budget's δ. ``void``: reasons for which it
         counts not, such as noise that follows from a seed.
         """
+        return self._stated(Statement.of, self._all_exposures(), self._warnings(), void)
+
+    def without_epsilon(self, error: Exception, void: Iterable[str] = ()) -> Statement:
+        """What was charged, after ``statement`` has raised ``error``: no ε is derived.
+
+        Where not even that can be told apart by adversary, how often each client has released.
+        """
+        exposures = [self._bare_exposure()]
+        warnings: list[str] = []
+        with suppress(Exception):
+            exposures = self._all_exposures()
+        with suppress(Exception):
+            warnings = self._warnings()
+        return self._stated(partial(Statement.without_epsilon, error), exposures, warnings, void)
+
+    def _stated(
+        self,
+        statement: Callable[..., Statement],
+        exposures: list[Exposure],
+        warnings: list[str],
+        void: Iterable[str],
+    ) -> Statement:
+        """``statement`` of what is this strategy's."""
         of = self.of
-        budget = of.setup.budget
-        exposures = of.exposures()
-        warnings = [*of.setup.warnings, *of.warnings()]
-        if of.evaluation is not None:
-            exposures = of.evaluation.compose(exposures)
-            warnings = [*warnings, *of.evaluation.warnings()]
-        if of.canaries is not None:
-            exposures = of.canaries.compose(exposures)
-        return Statement.of(
+        return statement(
             algorithm=of.algorithm,
             unit=of.unit,
             adjacency=of.adjacency,
-            delta=budget.delta,
+            delta=of.setup.budget.delta,
             # The one that the budget is meant for comes first.
-            exposures=sorted(exposures, key=lambda e: e.threat != budget.threat),
+            exposures=sorted(exposures, key=lambda e: e.threat != of.setup.budget.threat),
             claim=of.claim,
             difference=of.difference,
             warnings=tuple(warnings),
             void=tuple(void),
             split=of.setup.split,
+        )
+
+    def _warnings(self) -> list[str]:
+        """The settings', the strategy's and the evaluation's."""
+        warnings = [*self.of.setup.warnings, *self.of.warnings()]
+        if self.of.evaluation is not None:
+            warnings += self.of.evaluation.warnings()
+        return warnings
+
+    def _all_exposures(self) -> list[Exposure]:
+        """The strategy's, with those of an evaluation and of an audit's canaries."""
+        of = self.of
+        exposures = of.exposures()
+        if of.evaluation is not None:
+            exposures = of.evaluation.compose(exposures)
+        if of.canaries is not None:
+            exposures = of.canaries.compose(exposures)
+        return exposures
+
+    def _bare_exposure(self) -> Exposure:
+        """Who has released how often; what it was is for the clients' ledgers to say."""
+        counts = {str(client): n for client, n in sorted(self.of.participations.items())}
+        release = UnknownEvent('{"kind": "the clients\' ledgers say it"}')
+        return Exposure(
+            threat=Threat.LOCAL,
+            adversary="a server that reads every message",
+            per_round=release,
+            clients=by_participations(release, counts or {"nobody": 0}),
         )
 
     def spent_in_all(self, roughly: bool = False) -> Event:

@@ -8,6 +8,10 @@
    ``_after_round`` evaluates and writes the row;
 3. writes the privacy statement, the model and the final figures (``_finish``).
 
+Where the accountant fails after clients have answered, the run goes on: what they have paid for is
+not lost. Its rows and figures have no ε, its statement says what was charged, and the error is
+raised when all is written.
+
 So a run that is killed at any instant goes on without a client answering twice for one charge, and
 without noise of the server being drawn twice for one model.
 """
@@ -35,6 +39,7 @@ from murmur.learning.codec import array_from_bytes
 from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
+from murmur.privacy.statement import Statement
 from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
 
@@ -93,7 +98,9 @@ class Experiment:
         Raises:
             ConfigError: the folder holds a run that cannot go on (``Checkpoint``).
             RunError: too few clients answered before the rounds, or nobody in several rounds.
+            Exception: the accountant's own, once the folder is full.
         """
+        self.failed: Exception | None = None  # the accountant's first error
         self.folder, self.shares = folder, len(list(grid.get_node_ids()))
         arrays = ArrayRecord({"model": Array(self._begin())})
         self.tracker.begin(folder.path, self._settings, folder.rows())
@@ -112,7 +119,10 @@ class Experiment:
             )
             if result.arrays:
                 arrays = result.arrays
-        return self._finish(array_from_bytes(arrays["model"].data))
+        final = self._finish(array_from_bytes(arrays["model"].data))
+        if self.failed is not None:
+            raise self.failed
+        return final
 
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
@@ -342,7 +352,33 @@ class Experiment:
             self.folder.save_checkpoint(self._checkpoint(self.federation.num_rounds, model))
         self.folder.forget_sums()
 
-    def _spent(self, roughly: bool) -> dict[str, float | str]:
+    def _spent(self, roughly: bool) -> dict[str, float | str | None]:
+        """What a row says of ε: ``_derived``; only that none is proven of seeded noise.
+
+        So, too, where the accountant fails after somebody may have answered.
+        """
+        none: dict[str, float | str | None] = {"epsilon_proven": None}
+        if self.privacy.noise == "seeded":
+            return none
+        try:
+            return {**self._derived(roughly)}
+        except Exception as error:
+            if not self.strategy.participations:
+                raise
+            self._note(error)
+            return none
+
+    def _note(self, error: Exception) -> None:
+        """Keep the accountant's first error for the end of the run."""
+        if self.failed is None:
+            self.failed = error
+            error.add_note(
+                f"the run went on without the accountant and is whole: {self.folder.path}; its "
+                "statement says what was charged, and `murmur resume` derives ε from that once "
+                "this is mended"
+            )
+
+    def _derived(self, roughly: bool) -> dict[str, float | str]:
         """ε of the most exposed client so far, proven and, if there are any, under assumptions.
 
         Against the adversary of ``privacy.threat``, for the strategy's unit, at ``privacy.delta``,
@@ -372,7 +408,7 @@ class Experiment:
 
         ``metrics.json`` comes last, since its presence says that the run is finished. Accuracies
         leave out the initial model's row. The ε are those against the first adversary of the
-        statement, the one that the budget is meant for. A statement on seeded noise is void.
+        statement, the one that the budget is meant for; none is proven where the statement is void.
 
         Args:
             model: (d,), the last global model.
@@ -380,18 +416,20 @@ class Experiment:
         rows = self.folder.rows()
         scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
         labels = self.strategy.setup.test.labels
-        void = [SEEDED] if self.privacy.noise == "seeded" else []
-        statement = self.strategy.report.statement(void)
+        statement = self._statement()
         first = statement.to_dict()["guarantees"][0]
+        proven, assumed = first["proven_total"], first["assumed_total"]
+        if statement.doubts:
+            proven = assumed = None
         final = {
             "rounds": self.federation.num_rounds,
             "accuracy": scored[-1] if scored else None,
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
             "at_chance": is_at_chance(scored[-1], labels) if scored else None,
             "epsilon_claimed": first["claimed_total"],
-            "epsilon_proven": first["proven_total"],
-            "epsilon_assumed": first["assumed_total"],
-            "privacy_void": bool(statement.doubts),  # no ε here may be relied on
+            "epsilon_proven": proven,
+            "epsilon_assumed": assumed,
+            "privacy_void": bool(statement.doubts),  # no ε may be relied on
             **{name: rows[-1].get(name) for name in self.strategy.setup.metrics},
             "canaries": self.config.audit.canaries,
             "bytes_up": sum(row["bytes_up"] for row in rows),
@@ -415,6 +453,18 @@ class Experiment:
         self.health.end(final)
         self.folder.save_metrics(final)
         return final
+
+    def _statement(self) -> Statement:
+        """The run's; on seeded noise it is void, and without ε where the accountant fails."""
+        report = self.strategy.report
+        void = [SEEDED] if self.privacy.noise == "seeded" else []
+        try:
+            return report.statement(void)
+        except Exception as error:
+            if not self.strategy.participations:
+                raise
+            self._note(error)
+            return report.without_epsilon(error, void)
 
 
 def _cores() -> int:

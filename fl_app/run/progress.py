@@ -84,13 +84,15 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def spent(row: dict[str, Any], whom: str) -> str:
-    """The most exposed client's privacy loss so far.
+    """The most exposed client's privacy loss so far, if any is known.
 
     Args:
         row: of a round.
         whom: the adversary in words.
     """
     loss = row.get("epsilon_assumed", row["epsilon_proven"])
+    if loss is None:
+        return "no ε is proven"
     return f"ε = {show_epsilon(loss)} so far against {whom}"
 
 

@@ -266,6 +266,10 @@ class RunFolder:
         plain: dict[str, Any] = json.loads((self.path / "privacy.json").read_text())
         return plain
 
+    def lacks_epsilon(self) -> bool:
+        """Whether the accountant failed at the end of this finished run: ε can be derived yet."""
+        return bool(self.statement().get("underived"))
+
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         """``metrics.json``; written last, so that its presence says «finished»."""
         self._write("metrics.json", json.dumps(metrics, indent=2, allow_nan=False).encode())

@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from fl_app.config.errors import nearest
 from fl_app.tools.options import parser_of
 from murmur.common import counted, printable, private, three_digits
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
-from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
+from murmur.privacy.events import Event, describe
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.ledger import write_csv, write_json
 from murmur.privacy.policy import Policy
@@ -66,42 +66,6 @@ def main(argv: list[str]) -> int:
             print(f"murmur ledger: {printable(error)}", file=sys.stderr)
         return 1
     return 0
-
-
-def describe(event: Event) -> str:
-    """``event`` on one line, for people: mechanism and parameters, whom it protects, on what.
-
-    `murmur statement` says by these lines what was charged. An event that this version does not
-    know is shown as the ledger has it.
-
-    Args:
-        event: of any kind; events within it are described within.
-    """
-    if isinstance(event, Release):
-        rests = [assumption.name for assumption in event.assumptions]
-        whom = f"{describe(event.event)} per {event.unit}"
-        if rests:
-            whom += f" if {' and '.join(rests)}"
-        return whom
-    if isinstance(event, SummedEvent):
-        inner = describe(event.event)
-        if event.greatest_weight > 1:
-            inner += f" times {event.weight}"
-        return f"{inner} in a sum over {event.honest_clients} honest clients"
-    if isinstance(event, UnknownEvent):
-        return f"unknown to this version: {event.text}"
-    if isinstance(event, RepeatedEvent):
-        return f"{event.count} x {describe(event.event)}"
-    parts: list[str] = []
-    for name in (f.name for f in fields(event)):
-        value = getattr(event, name)
-        if isinstance(value, tuple):
-            parts.extend(describe(part) for part in value)
-        elif isinstance(value, Event):
-            parts.append(describe(value))
-        else:
-            parts.append(f"{name}={value:g}")
-    return f"{type(event).__name__.removesuffix('Event')}({', '.join(parts)})"
 
 
 @dataclass

@@ -122,7 +122,7 @@ def mechanisms(run: Path) -> list[str]:
     Returns:
         Lines for people, sorted; [] without a ledger.
     """
-    from fl_app.tools.ledger import describe
+    from murmur.privacy.events import describe
     from murmur.privacy.ledger import Ledger
 
     if not (run / _LEDGER).exists():

@@ -249,7 +249,6 @@ class RunHealth:
     Attributes:
         folder: of the run; known from ``begin`` on, as all of these.
         rounds: how many the run was asked for.
-        is_void: its ε means nothing, since noise is seeded, and is left out.
         totals: sums over all rows so far; of ``failed`` and ``accused`` the numbers of clients.
         last: the last row; {} before the first.
     """
@@ -263,7 +262,6 @@ class RunHealth:
             rows: of earlier rounds, in order; the totals begin with them.
         """
         self.folder, self.rounds = folder, int(config["federation"]["num_rounds"])
-        self.is_void = config["privacy"]["noise"] == "seeded"
         self.totals: Counter[str] = Counter()
         for row in rows:
             self._add(row)
@@ -304,7 +302,7 @@ class RunHealth:
                 "murmur_run_last_round_timestamp_seconds": time.time(),
             }
             for name in ("epsilon_proven", "epsilon_assumed"):
-                if name in last and not self.is_void:
+                if last.get(name) is not None:
                     values[f"murmur_run_{name}"] = float(last[name])  # also of "infinity"
         figures = Figures(MEANINGS, values, ("run", self.folder.name))
         write(self.folder / NAME, figures)

@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -707,12 +707,20 @@ class PrivateGrid(GridAround):
         """Write the statement with all that ``nodes`` are about to release.
 
         Called before the question is sent, so that an interruption leaves no release out. Files:
-        ``privacy.json`` and ``privacy.txt``, readable by this user only.
+        ``privacy.json`` and ``privacy.txt``, readable by this user only. Where the accountant
+        fails before the first release, its error ends the run; later what clients have paid for is
+        not lost: the log has the traceback, and the statement says what was charged and no ε.
         """
         self.released[ask.event(), ask.minimum] += 1
         self.asked.update(nodes)
         facts = [self.known.get(node, {}) for node in self.asked]
-        statement = state(self.terms, ask, self.released, facts)
+        try:
+            statement = state(self.terms, ask, self.released, facts)
+        except Exception as error:
+            if self.released.total() == 1:
+                raise  # nobody has answered yet
+            log(logging.ERROR, "no ε is derived: the accountant failed", exc_info=error)
+            statement = state(self.terms, ask, self.released, facts, error)
         from murmur.privacy.statement import render
 
         private_folder(self.folder)
@@ -834,6 +842,7 @@ def state(
     ask: Ask,
     released: Counter[tuple[Release, int]],
     facts: Sequence[Mapping[str, bool]],
+    error: Exception | None = None,
 ) -> "Statement":
     """The statement of all that was asked so far, with ``ask``.
 
@@ -853,6 +862,8 @@ def state(
     facts : sequence of mapping
         What each node that was asked has said of itself; what one does not say becomes a warning
         (``FACTS``), and what all say is not assumed.
+    error : Exception or None
+        Why the accountant has no ε, if it has none (``Statement.without_epsilon``).
     """
     from murmur.privacy.statement import Exposure, Statement  # loads SciPy
 
@@ -875,7 +886,10 @@ def state(
         without = sum(not fact.get(name) for fact in facts)
         if without:
             warnings.append(f"{sentence} ({without} of {len(facts)} nodes)")
-    return Statement.of(
+    stated_by = Statement.of
+    if error is not None:
+        stated_by = partial(Statement.without_epsilon, error)
+    return stated_by(
         algorithm=f"Flower app under Murmur ({protocol.ALGORITHM})",
         unit=Unit.CLIENT,
         adjacency=Adjacency.REPLACE_ONE,

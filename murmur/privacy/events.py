@@ -6,7 +6,7 @@ events are JSON-safe, because they live for years in a device's ledger.
 
 First come the terms of a guarantee (``Unit``, ``Adjacency``), then the kinds of noise, then what
 wraps them (samples, sums, shuffles, repetition, ``Release``), then what can be asked of any event:
-its releases, their assumptions, whether its noise is Gaussian.
+its releases, their assumptions, whether its noise is Gaussian, what it is in words.
 
 Every class raises ValueError ("name=value: must ...") for a parameter out of its range, so that an
 event which exists can be accounted for. Neither NumPy nor SciPy is loaded: a ledger needs neither.
@@ -403,6 +403,42 @@ def is_gaussian(event: Event, exactly: bool = False) -> bool:
     if isinstance(event, RandomizedBitsEvent):
         return not exactly and event.sensitivity_bits >= _MANY_BITS
     return isinstance(event, DiscreteGaussianEvent)
+
+
+def describe(event: Event) -> str:
+    """``event`` on one line, for people: mechanism and parameters, whom it protects, on what.
+
+    `murmur ledger` and statements say by these lines what was charged. An event that this version
+    does not know is shown as the ledger has it.
+
+    Args:
+        event: of any kind; events within it are described within.
+    """
+    if isinstance(event, Release):
+        rests = [assumption.name for assumption in event.assumptions]
+        whom = f"{describe(event.event)} per {event.unit}"
+        if rests:
+            whom += f" if {' and '.join(rests)}"
+        return whom
+    if isinstance(event, SummedEvent):
+        inner = describe(event.event)
+        if event.greatest_weight > 1:
+            inner += f" times {event.weight}"
+        return f"{inner} in a sum over {event.honest_clients} honest clients"
+    if isinstance(event, UnknownEvent):
+        return f"unknown to this version: {event.text}"
+    if isinstance(event, RepeatedEvent):
+        return f"{event.count} x {describe(event.event)}"
+    parts: list[str] = []
+    for name in (f.name for f in fields(event)):
+        value = getattr(event, name)
+        if isinstance(value, tuple):
+            parts.extend(describe(part) for part in value)
+        elif isinstance(value, Event):
+            parts.append(describe(value))
+        else:
+            parts.append(f"{name}={value:g}")
+    return f"{type(event).__name__.removesuffix('Event')}({', '.join(parts)})"
 
 
 def _plain(value: Any) -> Any:

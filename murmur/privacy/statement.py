@@ -18,11 +18,17 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from murmur.common import three_digits
+from murmur.common import counted, printable, three_digits
 from murmur.privacy import accounting
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
+from murmur.privacy.events import (
+    ComposedEvent,
+    Event,
+    RepeatedEvent,
+    assumptions_of,
+    describe,
+)
 
 if TYPE_CHECKING:
     from murmur.privacy.accounting import Spend
@@ -168,6 +174,29 @@ class Guarantee:
         return sum(self.sizes.get(name, 1) for name in self.clients)
 
     @classmethod
+    def underived(cls, exposure: Exposure) -> "Guarantee":
+        """Nothing: every ε that would be derived is infinite."""
+        exposure = _grouped(exposure)
+        return cls(
+            threat=Threat(exposure.threat),
+            adversary=exposure.adversary,
+            claimed_per_round=exposure.claimed_per_round,
+            claimed_total=exposure.claimed_total,
+            proven_per_round=math.inf,
+            proven_total=math.inf,
+            proven_median=math.inf,
+            proven_least=math.inf,
+            most_exposed=next(iter(exposure.clients)),
+            method="none",
+            bounds={},
+            clients=dict.fromkeys(exposure.clients, math.inf),
+            sizes={name: size for name, size in exposure.sizes.items() if size != 1},
+            measured=exposure.measured,
+            canaries=exposure.canaries,
+            notes=tuple(exposure.notes),
+        )
+
+    @classmethod
     def of(cls, exposure: Exposure, delta: float, unit: Unit, adjacency: Adjacency) -> "Guarantee":
         """Derive every ε from the events in ``exposure``.
 
@@ -224,6 +253,22 @@ class Guarantee:
         )
 
 
+def _charged(exposure: Exposure) -> list[dict[str, Any]]:
+    """What clients released to one adversary, JSON-safe: of each event how many, and in words."""
+    counts: Counter[Event] = Counter()
+    for name, event in exposure.clients.items():
+        counts[event] += exposure.sizes.get(name, 1)
+    return [
+        {
+            "adversary": exposure.adversary,
+            "clients": count,
+            "event": event.to_dict(),
+            "release": describe(event),
+        }
+        for event, count in counts.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Statement:
     """The privacy statement of a run.
@@ -231,6 +276,8 @@ class Statement:
     ``claim``: what the paper's theorem says, in words. ``difference``: one sentence on why
     proven differs from claimed. ``void``: reasons for which no figure here may be relied on.
     ``split``: what lies where nothing protects it though its owners are protected, if anything.
+    ``underived``: why no ε is derived, where the accountant failed: every ε is infinite then, and
+    ``charged`` has what was charged, as ``_charged`` says.
     """
 
     algorithm: str
@@ -243,6 +290,8 @@ class Statement:
     warnings: tuple[str, ...] = ()
     void: tuple[str, ...] = ()
     split: str = ""
+    underived: str = ""
+    charged: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(
@@ -264,11 +313,39 @@ class Statement:
         guarantees = tuple(Guarantee.of(e, delta, unit, adjacency) for e in exposures)
         return cls(algorithm, unit, adjacency, delta, guarantees, **others)
 
+    @classmethod
+    def without_epsilon(
+        cls,
+        error: Exception,
+        algorithm: str,
+        unit: Unit,
+        adjacency: Adjacency,
+        delta: float,
+        exposures: Sequence[Exposure],
+        **others: Any,
+    ) -> "Statement":
+        """The same after ``of`` has raised ``error``: what was charged, and that no ε is derived.
+
+        For clients that have answered: whatever the accountant makes of it, they are told.
+        """
+        return cls(
+            algorithm,
+            unit,
+            adjacency,
+            delta,
+            tuple(map(Guarantee.underived, exposures)),
+            underived=printable(f"the accountant failed ({type(error).__name__}: {error})"),
+            charged=tuple(charge for exposure in exposures for charge in _charged(exposure)),
+            **others,
+        )
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why no figure here may be relied on: what makes it ``void``, and what beats a figure."""
         beaten = [g.adversary for g in self.guarantees if g.attack_beats or g.canaries_beat]
-        return (*self.void, *(f"an attack found more than is stated against {a}" for a in beaten))
+        failed = [f"no ε is derived: {self.underived}"] if self.underived else []
+        found = [f"an attack found more than is stated against {a}" for a in beaten]
+        return (*self.void, *failed, *found)
 
     @property
     def is_private(self) -> bool:
@@ -291,6 +368,7 @@ class Statement:
                     "guarantees": tuple(_guarantee(g) for g in plain["guarantees"]),
                     "warnings": tuple(plain["warnings"]),
                     "void": tuple(plain["void"]),
+                    "charged": tuple(plain.get("charged", ())),
                 }
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -349,7 +427,9 @@ def render(statement: Statement) -> str:
     """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
     lines = [f"Privacy statement: {statement.algorithm}"]
     lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
-    if not any(math.isfinite(g.stated) for g in statement.guarantees):
+    if statement.underived:
+        lines += map(_charge, statement.charged)
+    elif not any(math.isfinite(g.stated) for g in statement.guarantees):
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
@@ -359,7 +439,10 @@ def render(statement: Statement) -> str:
     if statement.split:
         lines.append(f"Not protected: {statement.split}.")
     for guarantee in statement.guarantees:
-        lines += _describe(guarantee, statement.adjacency)
+        if statement.underived:
+            lines.append(f"Against {guarantee.adversary}: no ε is derived")
+        else:
+            lines += _describe(guarantee, statement.adjacency)
     if statement.claim:
         lines.append(f"What the paper claims: {statement.claim}")
     if statement.difference:
@@ -368,6 +451,12 @@ def render(statement: Statement) -> str:
     notes = dict.fromkeys(note for guarantee in statement.guarantees for note in guarantee.notes)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(_fit(lines))
+
+
+def _charge(charge: Mapping[str, Any]) -> str:
+    """One of ``Statement.charged``, in words."""
+    clients = counted(charge["clients"], "client")
+    return f"Charged to {clients}, as seen by {charge['adversary']}: {charge['release']}"
 
 
 def promise(unit: Unit, adjacency: Adjacency, threat: Threat, delta: float) -> str:
@@ -394,11 +483,15 @@ def card(statement: Statement) -> dict[str, str]:
     if statement.split:
         subject += f"; not {statement.split}"
     each = "each " if len(losses) > 1 else ""
-    chance = f"{each}but for a chance of δ = {statement.delta:g}"
+    losses.append(f"{each}but for a chance of δ = {statement.delta:g}")
+    whom = kept_from[0] if kept_from else "nobody: nothing protects what was sent"
+    if statement.underived:
+        losses = ["none is derived"]
+        whom = "not known"
     return {
         "what is protected": subject,
-        "from whom": kept_from[0] if kept_from else "nobody: nothing protects what was sent",
-        "privacy loss ε, chance δ": "; ".join([*losses, chance]),
+        "from whom": whom,
+        "privacy loss ε, chance δ": "; ".join(losses),
         "under which assumption": "; ".join(dict.fromkeys(rests_on)) or "none",
         "what the paper claims": "; ".join(claims) or "nothing",
     }

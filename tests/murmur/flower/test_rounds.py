@@ -21,6 +21,7 @@ from murmur.flower import private
 from murmur.flower.client import protect
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.statement import Guarantee, Statement
 from murmur.round.task import RECORD, RunError
 from murmur.secure_sum.terms import Phase
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
@@ -353,6 +354,44 @@ def test_a_statement_is_there_before_anybody_pays(tmp_path):
     assert "assumes that the server invents no clients" in text
     assert "assumes that the app's bundle is honest" in text
     assert "no owner keeps a ledger" in text
+
+
+def failing_from(monkeypatch, release):
+    """The accountant, from the statement before that release on."""
+    derived = Guarantee.of
+    exposures = []
+
+    def of(exposure, *rest):
+        exposures.append(exposure)
+        if len(exposures) > 2 * (release - 1):  # two adversaries each
+            raise ArithmeticError("no answer")
+        return derived(exposure, *rest)
+
+    monkeypatch.setattr(Guarantee, "of", of)
+
+
+def test_an_accountant_that_fails_later_leaves_the_model_and_what_was_charged(
+    tmp_path, monkeypatch, caplog
+):
+    failing_from(monkeypatch, 2)
+    result = started(Nodes(app_of()), rounds=3)
+    assert result.arrays["weights"].data != record(MODEL)["weights"].data
+    assert "Traceback" in caplog.text and "ArithmeticError: no answer" in caplog.text
+    folder = next((tmp_path / "murmur-results").iterdir())
+    said = Statement.from_dict(json.loads((folder / "privacy.json").read_text()))
+    assert said.doubts == ("no ε is derived: the accountant failed (ArithmeticError: no answer)",)
+    by_sums, alone = said.charged
+    assert "in a sum over" in by_sums["release"] and "in a sum" not in alone["release"]
+    assert alone["clients"] == 8 and alone["event"]["events"][0]["count"] == 3
+    assert "Charged to 8 clients" in (folder / "privacy.txt").read_text()
+
+
+def test_an_accountant_that_fails_before_the_first_release_ends_the_run(tmp_path, monkeypatch):
+    failing_from(monkeypatch, 1)
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")))
+    with pytest.raises(ArithmeticError):
+        started(grid)
+    assert not list((tmp_path / "murmur-results").glob("*/privacy.txt"))
 
 
 def test_what_a_policy_refuses_is_not_trained(tmp_path, caplog):
