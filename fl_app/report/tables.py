@@ -88,8 +88,8 @@ def setting_records(source: Source) -> list[Record]:
             if spread.get("runs", 0) > 1:
                 record[f"{score} ±"] = (spread["high"] - spread["low"]) / 2
         record["ε claimed"] = setting.claimed
-        record["ε proven"] = setting.proven
-        record["ε under assumptions"] = setting.assumed
+        record["ε proven"] = None if setting.is_void else setting.proven
+        record["ε under assumptions"] = None if setting.is_void else setting.assumed
         record["bytes up"] = setting.bytes_up
         records.append(record)
     return records

@@ -214,7 +214,7 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
     said = promise(statement.unit, statement.adjacency, first.threat, statement.delta)
     return said, {
         ACCURACY: metrics["accuracy_last_5"],
-        EPSILON: first.stated,
+        EPSILON: None if statement.doubts else first.stated,
         CLAIMED: first.claimed_total,
         "bytes up": metrics["bytes_up"],
         "seconds": metrics["seconds"],

@@ -45,7 +45,9 @@ _BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
 
 
 def epsilon(leaves: Mapping[Event, int], delta: float, scale: float) -> tuple[float, bool] | None:
-    """The smallest ε with δ(ε) ≤ ``delta``, rounded up, and whether no loss was rounded for it.
+    """The smallest ε with δ(ε) ≤ ``delta``, rounded up, and whether it is exact.
+
+    That is within 1%, as docs/accounting.md has it: no loss was rounded but to a common lattice.
 
     None where some loss is not known; inf where nothing is proven.
 

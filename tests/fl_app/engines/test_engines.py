@@ -112,6 +112,7 @@ def test_all_reference_strategies_run_and_say_that_they_are_not_private(tmp_path
         run = run_inline(
             tmp_path / strategy,
             f"strategy={strategy}",
+            "privacy.noise=os",
             "federation.num_clients=1",
             "federation.clients_per_round=1",
         )

@@ -99,6 +99,8 @@ def test_void_figures_are_marked_in_every_table(tmp_path):
     assert "privacy void" in as_latex(setting_records(source))
     assert "privacy void" in as_markdown(setting_records(source))
     assert run_records(source)[0]["void"] == "noise was seeded"
+    [record] = setting_records(source)
+    assert record["ε proven"] is record["ε under assumptions"] is None
 
 
 def test_a_table_says_no_less_than_what_was_spent():

@@ -97,6 +97,7 @@ def test_jobs_whose_privacy_is_void_say_so(murmur, tmp_path):
     assert status == 0, printed.err
     rows = sweep_table(only_sweep(tmp_path))
     assert len(rows) == 3 and all("privacy void" in row["state"] for row in rows)
+    assert not any("ε spent" in row for row in rows)
 
 
 def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):

@@ -27,9 +27,10 @@ def tensorboard_events(folder):
 
 
 def test_tensorboard_shows_every_row_by_default_and_once_after_a_resume(tmp_path):
-    run_inline(tmp_path, PAPER, f"{ROUNDS}=2")
+    words = [PAPER, "privacy.noise=os"]
+    run_inline(tmp_path, *words, f"{ROUNDS}=2")
     # As if killed after round 1's checkpoint, before its row reached TensorBoard.
-    run = run_inline(tmp_path, PAPER, f"{ROUNDS}=4")
+    run = run_inline(tmp_path, *words, f"{ROUNDS}=4")
     events = tensorboard_events(tmp_path)
     for name in ("accuracy", "loss", "epsilon_proven", "bytes_up", "bytes_down"):
         wanted = [(row["round"], pytest.approx(row[name], rel=1e-6)) for row in run.rows()]

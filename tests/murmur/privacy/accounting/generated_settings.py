@@ -244,7 +244,7 @@ def _bits(rng: random.Random, most: int) -> Kind:
     differing = _count(rng, most)
     count = _count(rng, 100 if most > 1000 else 3)
     event = RandomizedBitsEvent(gamma, 10 * differing, differing)
-    losses = _binary(math.log((0.5 + gamma) / (0.5 - gamma)), differing * count)
+    losses = _binary(2 * math.atanh(2 * gamma), differing * count)
     return Kind(RepeatedEvent(event, count), (losses,))
 
 
@@ -325,7 +325,13 @@ def _sampled_outcomes(rate: float, multiplier: float, there: bool) -> tuple[Floa
 
 
 def _inversion(parts: list[tuple[Floats, Floats, int]]) -> Callable[[float], float]:
-    return lambda level: log_delta(parts, level) - 1e-9
+    def at_least(level: float) -> float:
+        try:
+            return log_delta(parts, level) - 1e-9
+        except ValueError:  # nothing is known where the integral does not converge
+            return -math.inf
+
+    return at_least
 
 
 def _discrete_gaussian(rng: random.Random) -> Kind:
