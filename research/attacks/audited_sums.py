@@ -72,7 +72,7 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
 
 
 def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | None, bool]]:
-    """Who saw what, its charge, what was shown (None: no sum came about), whether that is beaten."""
+    """Who saw what, its charge, what was shown (None: no sum came about), whether that beats it."""
     config = compose([*COMMON, *words])
     with tempfile.TemporaryDirectory() as scratch:
         node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
