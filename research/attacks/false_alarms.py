@@ -191,7 +191,10 @@ PROTECTED = [name for name in conf_files.groups()["protection"] if name != "none
 EVALUATIONS = [
     ["strategy=votes", "evaluation=protected_counts", "evaluation.counts.noise=gaussian"],
     ["strategy=privatekt", "evaluation=protected_counts", "evaluation.counts.unit=client"],
-    ["strategy=clustering", "protection=distributed", "evaluation=protected_clustering"],
+    [
+        *("strategy=clustering", "protection=distributed", "privacy.threat=local"),
+        "evaluation=protected_clustering",
+    ],
 ]
 
 

@@ -128,13 +128,13 @@ def test_a_heavy_client_s_sum_shows_more_than_it_would_cost_among_equals(audited
     equals = SummedEvent(charged.event, charged.honest_clients)
     believed = epsilon(equals, 1e-5, Threat.SECURE_AGGREGATION).epsilon
     (_, bound, heavy), *_, (_, least, light), _ = audited(WEIGHTS, 100)
-    assert believed < heavy.shown <= bound
-    assert light.shown <= least == pytest.approx(believed)
+    assert believed < heavy.likely <= bound
+    assert light.likely <= least == pytest.approx(believed)
 
 
 def test_others_who_are_asked_for_no_noise_take_no_part(audited):
     (_, bound, found), (lied_to, _, nothing) = audited(VOTES, 100)
-    assert 0.5 * bound < found.shown <= bound
+    assert 0.5 * bound < found.likely <= bound
     assert nothing is None and "no sum comes about" in lied_to
     assert "for another release than this client would make" in lied_to
 
@@ -142,4 +142,4 @@ def test_others_who_are_asked_for_no_noise_take_no_part(audited):
 def test_a_row_of_its_own_costs_the_same_in_a_sum(audited):
     (_, bound, found), *_ = audited(ROWS, 400)
     assert bound == pytest.approx(3.0, rel=1e-3)
-    assert found.shown <= bound
+    assert found.likely <= bound
