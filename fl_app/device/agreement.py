@@ -20,12 +20,11 @@ engine reads (results_dir, dataset, partition, an aggregation rule ...) are igno
 
 So the file is read from two sides: ``device_config`` and ``run_name`` on a device, for each message
 and before anything is charged; the other two on the server, before a run begins. All of them meet
-in ``_composed``. And ``started_with`` is the same on both sides: a secure sum is bound to it.
+in ``_composed``.
 """
 
 import copy
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,23 +33,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config import building, composition, conf_files, errors
+from fl_app.config import composition, conf_files, errors
+from fl_app.config.client_half import READ, as_plain, leaves, with_knobs
 from fl_app.config.overrides import flat, parsed, require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")
-# What the client's half is built from; `${...}` in it leads to more.
-_READ = (
-    *("strategy.name", "strategy.client", "evaluation.client", "model", "features", "privacy"),
-    *("federation.num_clients", "federation.clients_per_round", "federation.num_rounds"),
-    *("federation.schedule", "seed"),
-)
 _DEVICES = "federation.devices."
-# What of it is the server's word: digests of what is public.
-_PUBLIC = ("federation.devices.public", "federation.devices.features")
-# Where a model begins, for what the server sends is the model itself; and what features are fitted
-# on, for devices know the result by its digest.
-_SERVERS = ("model.start", "features.fitted_", "features.names")
 _LONGEST = 100_000  # characters of a run-config
 _ODD = object()  # a value that is none: a sweep, a deletion
 
@@ -92,7 +81,7 @@ def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> lis
         value = OmegaConf.select(config, key)
         if key.startswith(_DEVICES) or value == OmegaConf.select(default, key):
             continue
-        text = json.dumps(_within(key, _plain(value), limit)).replace("Infinity", "inf")
+        text = json.dumps(_within(key, as_plain(value), limit)).replace("Infinity", "inf")
         overrides.append(f"{key}={text}")
     require_same(config, overrides)
     return overrides
@@ -111,8 +100,8 @@ def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: names the first key that differs, and both values; or a device would refuse it.
     """
-    there = dict(_leaves(_composed(tuple(overrides))))
-    here = dict(_leaves(config))
+    there = dict(leaves(_composed(tuple(overrides))))
+    here = dict(leaves(config))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):
             raise errors.ConfigError(
@@ -120,30 +109,6 @@ def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
                 "not set it there (server_may_set in conf/), or the run was not started with "
                 "`murmur engine=deploy`"
             )
-
-
-def started_with(config: DictConfig) -> str:
-    """A digest, in hexadecimal, of all that a client is built from and a server has set.
-
-    The server's and each client's are the same where they would do the same (``require_same``).
-    Clients of a secure sum that were started with another configuration do not cancel their masks.
-
-    Args:
-        config: the server's, or that of a device or a simulated client.
-    """
-    public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
-    leaves = {key: _equal(value) for key, value in (*_leaves(config), *public.items())}
-    plain = json.dumps(leaves, sort_keys=True, default=str)
-    return hashlib.sha256(plain.encode()).hexdigest()
-
-
-def _equal(value: Any) -> Any:
-    """``value`` with numbers that are equal written alike: 1, 1.0 and true are to a comparison."""
-    if isinstance(value, list):
-        return [_equal(item) for item in value]
-    if isinstance(value, bool | int) and float(value) == value:
-        return float(value)
-    return value
 
 
 def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
@@ -278,9 +243,9 @@ def _read(base: DictConfig) -> set[str]:
 
     Begins with the places that it is known to read, and follows each ``${...}`` in them.
     """
-    plain = OmegaConf.to_container(_with_knobs(base))
-    found = set(_READ)
-    waiting = list(_READ)
+    plain = OmegaConf.to_container(with_knobs(base))
+    found = set(READ)
+    waiting = list(READ)
     while waiting:
         node: Any = plain
         for part in waiting.pop().split("."):
@@ -304,40 +269,6 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
             return True
         known = known[part]
     return False
-
-
-def _with_knobs(config: DictConfig) -> DictConfig:
-    """``config`` in which both clients have what they take from their group, as conf/ would say it.
-
-    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
-    """
-    found = copy.deepcopy(config)
-    OmegaConf.set_readonly(found, False)
-    OmegaConf.set_struct(found, False)
-    for group in ("strategy", "evaluation"):
-        client = _plain(found[group].client, resolve=False)
-        if client is not None:
-            for knob in building.knobs_of(client, found[group], group):
-                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
-    return found
-
-
-def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
-    """What the client's half is built from, and its values.
-
-    What is the server's own affair is left out.
-    """
-    config = _with_knobs(config)
-    for place in _READ:
-        for key, value in flat({place: _plain(OmegaConf.select(config, place))}).items():
-            if not key.startswith(_SERVERS):
-                yield key, value
-
-
-def _plain(value: Any, resolve: bool = True) -> Any:
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=resolve)
-    return value
 
 
 def _overlap(key: str, place: str) -> bool:

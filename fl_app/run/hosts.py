@@ -23,9 +23,9 @@ from torch import nn
 from clients.base import Client, ClientSetup
 from clients.protected_evaluation import EvaluationClient
 from fl_app.config.building import build
+from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
-from fl_app.device.agreement import started_with
 from fl_app.run.population import Population, population
 from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset

@@ -34,8 +34,8 @@ def resume(argv: list[str]) -> int:
     words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
     words += [*given.overrides, f"run_dir={overrides.quoted(given.run.absolute())}"]
     done = folder.metrics()
-    if folder.lacks_epsilon():
-        done = None
+    if done is not None and folder.lacks_epsilon():
+        done = None  # its last step is to be done again
     if done is not None and composition.compose(words).federation.num_rounds <= done["rounds"]:
         raise errors.ConfigError(
             f"{given.run}: this run is finished; federation.num_rounds=N with more than "

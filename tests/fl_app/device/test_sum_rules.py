@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
+from fl_app.config.client_half import started_with
 from fl_app.config.overrides import to_run_config
-from fl_app.device.agreement import device_config, started_with
+from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.codec import WeightCodec
 from murmur.privacy.events import NonPrivateEvent

@@ -1,0 +1,87 @@
+"""What the client's half of a run is built from, and its digest.
+
+Server, devices and simulated clients each have a configuration of their own. They would do the same
+where these values of it are the same (``fl_app.device.agreement`` compares them before a run).
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.config import building
+from fl_app.config.overrides import flat
+
+# What the client's half is built from; `${...}` in it leads to more.
+READ = (
+    *("strategy.name", "strategy.client", "evaluation.client", "model", "features", "privacy"),
+    *("federation.num_clients", "federation.clients_per_round", "federation.num_rounds"),
+    *("federation.schedule", "seed"),
+)
+# What of it is the server's word: digests of what is public.
+_PUBLIC = ("federation.devices.public", "federation.devices.features")
+# Where a model begins, for what the server sends is the model itself; and what features are fitted
+# on, for devices know the result by its digest.
+_SERVERS = ("model.start", "features.fitted_", "features.names")
+
+
+def started_with(config: DictConfig) -> str:
+    """A digest, in hexadecimal, of all that a client is built from and a server has set.
+
+    The server's and each client's are the same where they would do the same. Masks of clients of a
+    secure sum that were started with other configurations do not cancel.
+
+    Args:
+        config: the server's, or that of a device or a simulated client.
+    """
+    public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
+    found = {key: _equal(value) for key, value in (*leaves(config), *public.items())}
+    text = json.dumps(found, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _equal(value: Any) -> Any:
+    """``value`` with numbers that are equal written alike: 1, 1.0 and true are to a comparison."""
+    if isinstance(value, list):
+        return [_equal(item) for item in value]
+    if isinstance(value, bool | int) and float(value) == value:
+        return float(value)
+    return value
+
+
+def leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
+    """What the client's half is built from, and its values.
+
+    What is the server's own affair is left out.
+    """
+    config = with_knobs(config)
+    for place in READ:
+        for key, value in flat({place: as_plain(OmegaConf.select(config, place))}).items():
+            if not key.startswith(_SERVERS):
+                yield key, value
+
+
+def with_knobs(config: DictConfig) -> DictConfig:
+    """``config`` in which both clients have what they take from their group, as conf/ would say it.
+
+    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
+    """
+    found = copy.deepcopy(config)
+    OmegaConf.set_readonly(found, False)
+    OmegaConf.set_struct(found, False)
+    for group in ("strategy", "evaluation"):
+        client = as_plain(found[group].client, resolve=False)
+        if client is not None:
+            for knob in building.knobs_of(client, found[group], group):
+                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
+    return found
+
+
+def as_plain(value: Any, resolve: bool = True) -> Any:
+    """``value`` without OmegaConf's own types."""
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=resolve)
+    return value
