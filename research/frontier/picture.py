@@ -83,8 +83,7 @@ def draw(drawn: Points, out: Path, colours: tuple[str, ...]) -> None:
             spine.set_color(ink)
     panels[0].set_ylabel("test accuracy", color=ink)
     handles, labels = panels[0].get_legend_handles_labels()
-    place = {"loc": "outside lower center", "ncols": 3, "fontsize": 9.5, "frameon": False}
-    figure.legend(handles, labels, **place)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9.5, frameon=False)
     metadata = {"Date": None, "Description": json.dumps(drawn)}
     figure.savefig(out, transparent=True, metadata=metadata)
     plt.close(figure)
