@@ -218,13 +218,16 @@ class RayPool:
     def _get(self, reply: Any) -> Message:
         """A worker's reply; RunError where Ray itself has ended, in somebody's program."""
         head = ray_start.Head._shared
+        errors = self._ray.exceptions
         while True:
             try:
                 return self._ray.get(reply, timeout=_LOOK_SECONDS)
-            except self._ray.exceptions.GetTimeoutError:
+            except errors.GetTimeoutError:
                 if head is not None and head.has_ended:
                     raise RunError(ray_start.ENDED) from None
-            except self._ray.exceptions.RayError:
+            except errors.RayTaskError:
+                raise
+            except errors.RayError:
                 if head is not None and head.ends():
                     raise RunError(ray_start.ENDED) from None
                 raise

@@ -164,7 +164,12 @@ LOCAL = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
     [
         ["strategy=privatekt", "strategy.local.epochs=1"],
         ["strategy=fedavg", "strategy.local.epochs=1"],
-        ["strategy=fedavg", "strategy.local.epochs=1", "protection=distributed"],
+        [
+            "strategy=fedavg",
+            "strategy.local.epochs=1",
+            "protection=distributed",
+            "privacy.epsilon=8",
+        ],
         ["strategy=dpfl_bnn", "strategy.local.steps=1"],
         ["strategy=nbafl", "strategy.local.epochs=1"],
         ["strategy=dpsgd_fedavg", "model=mlp"],

@@ -49,14 +49,20 @@ class RayTaskError(RayError):
     """What the ClientApp raised."""
 
 
-EXCEPTIONS = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+class GetTimeoutError(RayError):
+    """There is no answer yet."""
+
+
+EXCEPTIONS = SimpleNamespace(
+    RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError
+)
 
 
 class RayGrid:
     """Asks a pool of one of Ray's workers, where every answer is ``error``."""
 
     def __init__(self, error):
-        def get(reference):
+        def get(reference, timeout):
             raise error
 
         self.pool = object.__new__(RayPool)

@@ -9,11 +9,8 @@ import pytest
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 from murmur.privacy.events import (
-    Adjacency,
     ComposedEvent,
-    Release,
     RepeatedEvent,
-    Unit,
     event_from_dict,
 )
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
@@ -72,8 +69,8 @@ def test_with_one_honest_client_nothing_is_shared():
 
 
 def test_a_policy_for_sums_counts_the_sum_and_insists_on_its_size():
-    noise = DistributedGaussian.calibrated(2.0, 1e-5, 1.0, honest_clients=50).event()
-    event = Release(noise, Unit.CLIENT, Adjacency.ADD_REMOVE)
+    mechanism = DistributedGaussian.calibrated(2.0, 1e-5, 1.0, honest_clients=50)
+    event = mechanism.event()
     rules = {"epsilon_per_release": {"x": 2.0}, "epsilon_per_lifetime": 2.0, "delta": 1e-5}
     asked = {
         "algorithm": "x",
