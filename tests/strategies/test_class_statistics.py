@@ -140,11 +140,17 @@ def test_places_in_the_pool_need_the_fewest_clients(tmp_path):
 
 
 def test_an_image_of_the_pool_is_near_its_own_place_and_others_near_their_neighbours():
+    """Four clusters in a chain: of clusters apart each eigenvalue is 1, and any basis is right."""
     rng = np.random.default_rng(3)
-    centres = np.eye(4)[rng.integers(0, 4, 200)]
-    pool = (centres + rng.normal(0, 0.05, (200, 4))).astype(np.float32)
+    kinds = np.repeat(np.arange(4), [20, 40, 60, 80])
+    centres = np.eye(4)[kinds]
+    shares = np.linspace(0.1, 0.9, 12)[:, None]
+    bridges = [(1 - shares) * np.eye(4)[kind] + shares * np.eye(4)[kind + 1] for kind in range(3)]
+    clusters = centres + rng.normal(0, 0.05, centres.shape)
+    pool = np.concatenate([clusters, *bridges]).astype(np.float32)
     places = coordinates(LabelSpreading(components=4).graph(pool), 4)
-    found = located(pool[:20] * 7, pool, places, 3)
+    rows = np.arange(0, 200, 7)
+    found = located(pool[rows] * 7, pool, places, 3)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
-    to_clusters = found @ unit(places).T @ centres / centres.sum(axis=0)
-    assert np.array_equal(to_clusters.argmax(axis=1), centres[:20].argmax(axis=1))
+    to_clusters = found @ unit(places[:200]).T @ centres / centres.sum(axis=0)
+    assert np.array_equal(to_clusters.argmax(axis=1), kinds[rows])
