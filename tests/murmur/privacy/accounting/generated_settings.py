@@ -320,10 +320,12 @@ def _sampled(rng: random.Random) -> Kind:
 
 def _sampled_outcomes(rate: float, multiplier: float, there: bool) -> tuple[Floats, Floats]:
     x = np.linspace(-40 * multiplier, 40 * multiplier, 1201)
-    log_mass = math.log((x[1] - x[0]) / multiplier) - math.log(2 * math.pi) / 2
-    log_mass = log_mass - (x / multiplier) ** 2 / 2
+    height = math.log((x[1] - x[0]) / multiplier) - math.log(2 * math.pi) / 2
+    log_mass: Floats = height - (x / multiplier) ** 2 / 2
     loss = np.log1p(rate * np.expm1((2 * x - 1) / (2 * multiplier**2)))
-    return (loss, log_mass + loss) if there else (-loss, log_mass)
+    if there:
+        return loss, log_mass + loss
+    return -loss, log_mass
 
 
 def _inversion(parts: list[tuple[Floats, Floats, int]]) -> Callable[[float], float]:
