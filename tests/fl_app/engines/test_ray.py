@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from fl_app.config.errors import ConfigError
 from fl_app.engines import ray as ray_engine
+from fl_app.engines import ray_start
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
@@ -168,6 +169,7 @@ def alive(process):
 def test_a_ray_that_somebody_has_imported_before_is_refused_in_words(monkeypatch):
     for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(ray_start, "_password", {})
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     with pytest.raises(ConfigError, match=r"^engine=ray: Ray was imported"):
         RayEngine().begin()
