@@ -231,12 +231,23 @@ def test_second_run_under_the_same_name_is_refused_and_why_is_in_each_devices_lo
             assert len(ledger.events(client)) == 3
 
 
-def test_devices_error_keeps_its_text_to_itself(files, tmp_path):
+@pytest.mark.parametrize("names", ["policy", "public"])
+def test_devices_error_keeps_its_text_to_itself(files, tmp_path, names):
     with pytest.raises(RunError) as error:
-        run_devices(files, tmp_path, "federation.num_rounds=3", data=f"{files}/no-such-folder")
+        run_devices(files, tmp_path, "federation.num_rounds=3", **{names: f"{files}/no-such-file"})
     assert "its own log says why" in str(error.value)
-    assert "no-such-folder" not in str(error.value)
+    assert "no-such-file" not in str(error.value)
+    assert "no-such-file" in (tmp_path / "state-0" / "errors.log").read_text()
+
+
+def test_devices_data_that_are_gone_are_answered_with_blank_records_and_told_to_their_owner(
+    files, tmp_path
+):
+    run = run_devices(files, tmp_path, data=f"{files}/no-such-folder")
+    assert [row["answered"] for row in run.rows()] == [0, 3, 3]
     assert "no-such-folder" in (tmp_path / "state-0" / "errors.log").read_text()
+    written = [path for path in run.path.rglob("*") if path.is_file()]
+    assert all(b"no-such-folder" not in path.read_bytes() for path in written)
 
 
 @pytest.mark.parametrize("wish", ["strategy.name=${oc.env:HOME}", "privacy.delta=${oc.env:SECRET}"])
