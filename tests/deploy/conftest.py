@@ -16,11 +16,10 @@ MNIST = [
     "partition.exponent=null",
     "partition.groups={sites: {count: 3, size: 300}}",
 ]
-SIZES = [300] * 3 if os.environ.get("MURMUR_DATA") else [346, 346, 345]
 WORDS = [
     *(MNIST if os.environ.get("MURMUR_DATA") else ["dataset=digits"]),
     "federation.num_clients=3",
-    "federation.public=400",
+    "federation.public=402",
     "federation.quorum=1.0",
     "federation.round_timeout=300",
     "privacy.noise=seeded",

@@ -46,6 +46,6 @@ def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path
     if bundle is None:
         assert REFUSED in row["failed"][str(PICKY)]
         assert "The FAB could not be verified" in federation.log(f"node-{PICKY}")
-        assert not (federation.folder / f"state-{PICKY}").exists()
+        assert not (federation.folder / f"state-{PICKY}" / "ledger.sqlite").exists()
     else:
         assert row["failed"] == {}
