@@ -12,7 +12,8 @@ pytestmark = pytest.mark.federation
 
 RUNS = {
     "privatekt": ["strategy=privatekt", "federation.num_rounds=2"],
-    "masked-fedavg": [  # clients of one size, so that each counts alike whether or not sizes are published
+    # Clients are of one size, so that each counts alike, whether or not sizes are published.
+    "masked-fedavg": [
         "strategy=fedavg",
         "federation.num_rounds=1",
         "privacy.secure_aggregation=on",
