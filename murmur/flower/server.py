@@ -373,7 +373,7 @@ class _Setup(SumSetup):
     """
 
     seed: int = 0
-    round_timeout: float = PHASE_SECONDS
+    round_timeout: float = field(default_factory=lambda: PHASE_SECONDS)
     strategy: str = protocol.ALGORITHM
     query: str = protocol.KIND
     minimum: int
