@@ -28,7 +28,8 @@ def to_bytes(arrays: Mapping[str, NDArray], facts: Mapping[str, Any]) -> bytes:
         facts: whatever JSON can hold.
     """
     plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    text = json.dumps(facts, sort_keys=True)
+    # Keys are sorted as text: JSON makes text of numbers, and who reads the facts has no others.
+    text = json.dumps(json.loads(json.dumps(facts)), sort_keys=True)
     checksum = hashlib.sha256(save(plain) + text.encode()).hexdigest()
     return save(plain, metadata={_KEY: json.dumps([checksum, text])})
 

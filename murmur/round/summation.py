@@ -625,6 +625,7 @@ class Exchange:
         return answers
 
 
+_FORMAT = 2  # of a run's file of sums; without one, questions did not bind a message's type
 _TOTAL = "total"
 _WHO = "clients"  # of a phase's replies
 _SAID = "replies"  # theirs, framed
@@ -656,7 +657,7 @@ class Journal:
     Raises
     ------
     RunError
-        The file is not what was written.
+        The file is not what was written, or another version wrote it in this phase.
     """
 
     def __init__(self, purpose: str, number: int, path: Path | None) -> None:
@@ -715,6 +716,7 @@ class Journal:
         if self.masked is not None:
             masked = [clients for clients, _ in self.masked]
         facts = {
+            "format": _FORMAT,
             "purpose": self.purpose,
             "round": self.number,
             "terms": [terms.to_dict() for terms in self.terms],
@@ -734,6 +736,12 @@ class Journal:
     def _read(self, arrays: dict[str, NDArray], facts: dict[str, Any]) -> None:
         if (facts.get("purpose"), facts["round"]) != (self.purpose, self.number):
             return  # a phase that was finished
+        if facts.get("format") != _FORMAT:
+            raise RunError(
+                f"{self.path}: another version of Murmur began this sum, and its clients have"
+                " signed what that version asks; resume the run with it (provenance.json names"
+                " it), or start the run anew"
+            )
         self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
         self.asked = bytes.fromhex(facts["asked"])
         self._released = facts["released"]

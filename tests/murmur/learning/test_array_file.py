@@ -16,6 +16,11 @@ def test_reads_back():
     assert all(np.array_equal(arrays[name], ARRAYS[name]) for name in ARRAYS)
 
 
+def test_facts_by_number_are_read_back_however_many_there_are():
+    _, facts = from_bytes(to_bytes({}, {"failed": {number: "late" for number in range(12)}}))
+    assert list(facts["failed"].values()) == ["late"] * 12
+
+
 def test_every_flipped_byte_is_noticed():
     for place in range(len(CONTENT)):
         damaged = bytearray(CONTENT)
