@@ -168,7 +168,8 @@ def _as_number(text: str) -> float:
 def _hint(name: str, order: Sequence[str]) -> str:
     """The end of an error about a class that ``order`` lacks."""
     if unquoted(name) in order:
-        return f"; without quotes YAML reads {name} as {unquoted(name)}: write '{name}'"
+        said = f"; without quotes YAML reads {name} as {unquoted(name)}"
+        return f"{said}: write '{name}' with the quotes"
     near = nearest(name, order)
     return f"; did you mean {near!r}?" if near else ""
 

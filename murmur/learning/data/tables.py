@@ -593,7 +593,7 @@ def _places_in(entries: Sequence[Any], column: pandas.Series, place: str, blanks
     texts = [None if cell is None else cells.nfc(str(cell)) for cell in _cells(column)]
     known = {
         text: places.get(text, places.get(cells.key_of(text), -1))
-        for text in set(texts)
+        for text in dict.fromkeys(texts)
         if text is not None
     }
     if not blanks.allowed:
@@ -611,7 +611,8 @@ def _require_quotes(known: Mapping[str, int], values: Sequence[str], place: str)
         values: the list.
         place: file and column, for the error.
     """
-    lacking = {value for number, value in enumerate(values) if number not in known.values()}
+    found = set(known.values())
+    lacking = {cells.key_of(value) for number, value in enumerate(values) if number not in found}
     for text, number in known.items():
         if number < 0 and cells.unquoted(text) in lacking:
             raise DataError(

@@ -114,7 +114,9 @@ class Bins:
     """
 
     def __init__(
-        self, schema: Mapping[str, Mapping[str, Any]], crossed: Sequence[Sequence[str]] = ()
+        self,
+        schema: Mapping[str | int, Mapping[str, Any]],
+        crossed: Sequence[Sequence[str | int]] = (),
     ) -> None:
         if not schema:
             raise ValueError("schema={}: must say of every input column what is known in public")
