@@ -597,22 +597,26 @@ def _places_in(entries: Sequence[Any], column: pandas.Series, place: str, blanks
         if text is not None
     }
     if not blanks.allowed:
-        _require_quotes(known, values, place)
+        _require_quotes(known, entries, place)
         _require_kind(column, all(map(_is_number, values)), any(map(_is_number, values)), place)
         _require_a_member(known, values, place)
     return _column([-1 if text is None else known[text] for text in texts])
 
 
-def _require_quotes(known: Mapping[str, int], values: Sequence[str], place: str) -> None:
+def _require_quotes(known: Mapping[str, int], entries: Sequence[Any], place: str) -> None:
     """DataError where YAML has changed a word of a schema's list, which the column then lacks.
 
     Args:
         known: where each text of the column stands in the list; −1: it does not.
-        values: the list.
+        entries: the list, as YAML has read it.
         place: file and column, for the error.
     """
     found = set(known.values())
-    lacking = {cells.key_of(value) for number, value in enumerate(values) if number not in found}
+    lacking = {
+        cells.key_of(entry)
+        for number, entry in enumerate(entries)
+        if number not in found and not isinstance(entry, str)
+    }
     for text, number in known.items():
         if number < 0 and cells.unquoted(text) in lacking:
             raise DataError(

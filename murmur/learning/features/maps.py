@@ -71,7 +71,8 @@ def bins(
 ) -> Features:
     """A table's columns as bins by a public schema (``murmur.learning.features.bins``).
 
-    Columns may be named by numbers. Whoever reads the table reads it by the same schema, ``known.schema``.
+    Columns may be named by numbers. Whoever reads the table reads it by the same schema,
+    ``known.schema``.
     """
     from murmur.learning.features.bins import Bins
 
