@@ -267,7 +267,8 @@ class OwnData:
 def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
     """Refuse to start on data that a run would answer with blank records.
 
-    Single rows are told in the log of ``folder``, the device's. What the owner's words lack is
+    Single rows are told in the log of ``folder``, the device's, and a column of which a schema
+    knows no cell: a run would take all of them for any other value. What the owner's words lack is
     found where a run asks.
 
     Raises:
@@ -288,6 +289,16 @@ def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
         if found.blanks:
             said = DataError(in_short(found.blanks, len(found.train)))
             log_error(folder, f"the data of client {client}", said)
+        elif data.schema is not None:
+            _tell_of_columns(data, client)
+
+
+def _tell_of_columns(data: OwnData, client: int) -> None:
+    """Log what a researcher would be told of the columns of a table without a bad row."""
+    try:
+        data.read(client, blanks=False)
+    except (DataError, ValueError) as error:
+        log_error(data.folder, f"the data of client {client}", error)
 
 
 def terms_of(owner: OwnerSettings) -> DeviceTerms:

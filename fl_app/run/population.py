@@ -228,9 +228,7 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
         )
     if not node.fitted_images > 1:
         raise errors.ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
-    other = _dataset(
-        OmegaConf.to_yaml(composition.installed((f"dataset={name}",)).dataset, resolve=True)
-    )
+    other = _read(composition.installed((f"dataset={name}",)).dataset)
     images = np.array(other.train.images[: node.fitted_images])
     if people.shards:
         train = people.dataset.train.images
@@ -249,7 +247,7 @@ def _images(description: str) -> Population:
     config = OmegaConf.create(description)
     federation: settings.FederationSettings = building.build(config.federation, "federation")
     terms = federation.device_terms()
-    dataset = _dataset(OmegaConf.to_yaml(config.dataset))
+    dataset = _read(config.dataset)
     if terms is None:  # a server of devices has a pool, whose labels are not used, to train on
         dataset = _taught(dataset, config.dataset)
     size = federation.public_size(len(dataset.train))
@@ -399,13 +397,16 @@ def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
 
 
+def _read(node: DictConfig) -> Dataset:
+    """The data set of ``conf/dataset``, whose ``unseen`` is a matter of splits and no reader's."""
+    own = {key: value for key, value in node.items() if key != UNSEEN}
+    return _dataset(OmegaConf.to_yaml(OmegaConf.create(own), resolve=True))
+
+
 @functools.lru_cache(maxsize=2)
 def _dataset(description: str) -> Dataset:
-    """The data set of a description without ``unseen``, which is a matter of splits."""
-    config = OmegaConf.create(description)
-    config.pop(UNSEEN, None)
     try:
-        return building.build(config, "dataset")
+        return building.build(OmegaConf.create(description), "dataset")
     except (DataError, MemoryError) as error:
         raise errors.ConfigError(f"dataset: {error}") from error
 

@@ -8,6 +8,7 @@ from fl_app.api import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import DeviceTerms
+from fl_app.device import data as device_data
 from fl_app.device.data import OwnData, load_own
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.population import population
@@ -120,10 +121,20 @@ def test_on_a_device_only_the_owner_is_told_and_a_run_has_blanks(tmp_path, value
     terms = DeviceTerms([1, 1, 1], 2)
     found = load_own(str(path), owner, terms, tmp_path / "cache", SCHEMA)
     assert found.train.images.ravel().tolist() == [-1, -1]
-    data = OwnData(owner, terms, tmp_path, schema=SCHEMA)
-    assert len(data.of(0)) == 2
+    own = OwnData(owner, terms, tmp_path, schema=SCHEMA)
+    assert len(own.of(0)) == 2
     with pytest.raises(DataError, match=r"write '14:30'|the schema says numbers"):
-        data.read(0, blanks=False)
+        own.read(0, blanks=False)
+
+
+@pytest.mark.parametrize("values", [["14:30", "15:45"], ["red", "blue"]])
+def test_a_device_tells_its_owner_at_the_start(tmp_path, monkeypatch, values):
+    path = write(tmp_path, "csv", {"a": values, "label": ["0", "1"]})
+    words = {"clients": "0", "data": str(path), "inputs": "a", "shape": "1,1,1", "classes": 2}
+    monkeypatch.setattr(device_data, "schema_of", lambda owner: SCHEMA)
+    device_data.require_readable(words, tmp_path)
+    log = "".join(file.read_text() for file in tmp_path.glob("*.log"))
+    assert "write '14:30' with the quotes" in log or "the schema says numbers" in log
 
 
 NUMBERED = {"0": ["x", "y"] * 8, "1": [0.5, 1.5] * 8, "2": ["no", "yes"] * 8, "3": list("abcd") * 4}

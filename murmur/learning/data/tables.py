@@ -198,19 +198,17 @@ class Reading:
         def place_of(row: int) -> str:
             part = bisect_right(ends, row)
             start = ends[part] - len(frames[part])
-            return f"{places[part]}, row {row - start} (from 0)"
+            return _row_of(places[part], row - start)
 
         for frame, place, own in zip(frames, places, declared, strict=True):
             values = _cells(frame[self.label])
-            start = len(words)
             if not blanks.allowed:
                 cells.require_labels(values, place)
+            at = partial(_row_of, place)
             if own is not None:
-                values = cells.declared_names(
-                    values, lambda row, start=start: place_of(start + row), own, blanks
-                )
+                values = cells.declared_names(values, at, own, blanks)
             elif declared[0] is not None:
-                values = cells.label_names(values, lambda row, start=start: place_of(start + row))
+                values = cells.label_names(values, at)
             words += values
         if declared[0] is None:
             numbers, classes = cells.number_classes(words, place_of, self.classes, blanks)
@@ -559,6 +557,11 @@ def _dataset(
         named=first.named,
     )
     return examples.described(found, *notes)
+
+
+def _row_of(place: str, row: int) -> str:
+    """Where a row is, for errors."""
+    return f"{place}, row {row} (from 0)"
 
 
 def _column_name(key: str, name: Any) -> str | None:
