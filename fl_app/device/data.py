@@ -12,7 +12,7 @@ the owner's words are blank records, of which the owner is told. What is wrong w
 themselves is one, before any file is opened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables
 from murmur.learning.data.blanks import Blanks
+from murmur.learning.data.cells import nfc
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
@@ -113,7 +114,7 @@ def schema_in(fitted: Fitted | None) -> Schema | None:
 
 def _require_columns(schema: list[str], owner: OwnerSettings, terms: DeviceTerms) -> None:
     """DeviceError unless a schema is of the columns that the owner names, if he names any."""
-    if owner.inputs is not None and set(owner.inputs) != set(schema):
+    if owner.inputs is not None and _names(owner.inputs) != _names(schema):
         raise DeviceError(
             f"inputs in this device's node-config: must be the columns of the schema in its conf/, "
             f"{','.join(schema)}"
@@ -266,7 +267,8 @@ class OwnData:
 def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
     """Refuse to start on data that a run would answer with blank records.
 
-    Single rows are told in the log of ``folder``, the device's. What the owner's words lack is
+    Single rows are told in the log of ``folder``, the device's, and a column of which a schema
+    knows no cell: a run would take all of them for any other value. What the owner's words lack is
     found where a run asks.
 
     Raises:
@@ -287,6 +289,16 @@ def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
         if found.blanks:
             said = DataError(in_short(found.blanks, len(found.train)))
             log_error(folder, f"the data of client {client}", said)
+        elif data.schema is not None:
+            _tell_of_columns(data, client)
+
+
+def _tell_of_columns(data: OwnData, client: int) -> None:
+    """Log what a researcher would be told of the columns of a table without a bad row."""
+    try:
+        data.read(client, blanks=False)
+    except (DataError, ValueError) as error:
+        log_error(data.folder, f"the data of client {client}", error)
 
 
 def terms_of(owner: OwnerSettings) -> DeviceTerms:
@@ -301,9 +313,14 @@ def schema_of(owner: OwnerSettings) -> Schema | None:
     for name in groups()["features"]:
         told = OmegaConf.to_container(installed((f"features={name}",)).features)
         schema = told.get("schema") if isinstance(told, dict) else None
-        if isinstance(schema, dict) and set(schema) == set(owner.inputs):
+        if isinstance(schema, dict) and _names(schema) == _names(owner.inputs):
             return schema
     return None
+
+
+def _names(columns: Iterable[str | int]) -> set[str]:
+    """Names of columns as they are compared: a schema may have numbers."""
+    return {nfc(str(name)) for name in columns}
 
 
 def in_short(blanks: Mapping[int, str], count: int) -> str:

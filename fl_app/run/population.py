@@ -24,11 +24,14 @@ from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Shares, label_counts
+from murmur.learning.data.splits import Unseen, require_taught
 from murmur.learning.features.bins import Bins
 from murmur.learning.features.components import Features, Fitted, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
 """Keys of conf/features that a server reads and devices do not."""
+
+UNSEEN = "unseen"  # in files of conf/dataset: of test rows whose class no training row has
 
 _PARTS = 10  # a pilot holds out one part in so many of the public examples
 
@@ -225,9 +228,7 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
         )
     if not node.fitted_images > 1:
         raise errors.ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
-    other = _dataset(
-        OmegaConf.to_yaml(composition.installed((f"dataset={name}",)).dataset, resolve=True)
-    )
+    other = _read(composition.installed((f"dataset={name}",)).dataset)
     images = np.array(other.train.images[: node.fitted_images])
     if people.shards:
         train = people.dataset.train.images
@@ -245,9 +246,11 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
 def _images(description: str) -> Population:
     config = OmegaConf.create(description)
     federation: settings.FederationSettings = building.build(config.federation, "federation")
-    dataset = _dataset(OmegaConf.to_yaml(config.dataset))
-    size = federation.public_size(len(dataset.train))
     terms = federation.device_terms()
+    dataset = _read(config.dataset)
+    if terms is None:  # a server of devices has a pool, whose labels are not used, to train on
+        dataset = _taught(dataset, config.dataset)
+    size = federation.public_size(len(dataset.train))
     if terms is not None:
         rows = _pool(dataset, size, config.seed)
         return Population(dataset, dataset.train.images[rows], (), _sizes(terms), rows)
@@ -338,7 +341,8 @@ def _held_out(
             )
         rng = experiment_rng(seed, "validation")
         name = f"federation.validation={federation.validation}"
-        return _split(name, private, federation.validation, rng, dataset)
+        labels = dataset.train.labels[private]
+        return _split(name, private, federation.validation, rng, dataset, labels)
     if len(public) < _PARTS:
         raise errors.ConfigError(
             f"federation.public={len(public)}: a pilot needs at least {_PARTS} public examples"
@@ -351,16 +355,22 @@ def _held_out(
 
 
 def _split(
-    name: str, rows: NDArray[np.int64], count: int, rng: np.random.Generator, dataset: Dataset
+    name: str,
+    rows: NDArray[np.int64],
+    count: int,
+    rng: np.random.Generator,
+    dataset: Dataset,
+    labels: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``count`` of ``rows`` at random, and the rest; whole owners, as the data set asks.
 
-    With whole owners there may be fewer or more than ``count``. ConfigError, which begins with the
+    With whole owners there may be fewer or more than ``count``. With ``labels`` of ``rows``, the
+    rest keeps one of each class. ConfigError, which begins with the
     setting ``name``, where no owner has so few rows.
     """
     owners = None if dataset.together is None else dataset.together[rows]
     try:
-        chosen, rest = split_public(len(rows), count, rng, owners)
+        chosen, rest = split_public(len(rows), count, rng, owners, labels)
     except ValueError as error:
         raise errors.ConfigError(f"{name}: {str(error).partition(': ')[2]}") from error
     return rows[chosen], rows[rest]
@@ -387,9 +397,25 @@ def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
 
 
+def _read(node: DictConfig) -> Dataset:
+    """The data set of ``conf/dataset``, whose ``unseen`` is a matter of splits and no reader's."""
+    own = {key: value for key, value in node.items() if key != UNSEEN}
+    return _dataset(OmegaConf.to_yaml(OmegaConf.create(own), resolve=True))
+
+
 @functools.lru_cache(maxsize=2)
 def _dataset(description: str) -> Dataset:
     try:
         return building.build(OmegaConf.create(description), "dataset")
     except (DataError, MemoryError) as error:
+        raise errors.ConfigError(f"dataset: {error}") from error
+
+
+def _taught(dataset: Dataset, config: DictConfig) -> Dataset:
+    """``dataset`` with test rows of classes that training rows have; see ``require_taught``."""
+    unseen = config.get(UNSEEN, "refuse")
+    building.require(f"dataset.{UNSEEN}", unseen, Unseen)
+    try:
+        return require_taught(dataset, unseen)
+    except DataError as error:
         raise errors.ConfigError(f"dataset: {error}") from error

@@ -32,6 +32,7 @@ WORDS = ["NA", "nan", "None", "null", "-", "true enough", "ill", "well", "01", "
 FAULTS = {
     "a missing id": "no owner's id",
     "ids that are real numbers": "real number",
+    "an id in two spellings": "differ only by case",
     "a missing label": "empty label",
     "a missing number": "no finite number|more than numbers",
     "a word among numbers": "more than numbers",
@@ -41,7 +42,7 @@ FAULTS = {
     "no label column": "no column 'label'",
     "secret labels": "has no labels",
 }
-OF_OWNERS = ("a missing id", "ids that are real numbers")
+OF_OWNERS = ("a missing id", "ids that are real numbers", "an id in two spellings")
 OF_TEXT = ("a word among numbers", "a decimal comma")  # no typed column holds these
 OF_GUESSED_INPUTS = ("a column like an id",)  # devices name theirs
 
@@ -88,8 +89,15 @@ def meaning(rng, rows):
 def owner_ids(rng):
     """Distinct ids that a careless reader takes for one another, or for nothing."""
     number = int(rng.integers(1, 10**9))
-    alike = [str(number), f"0{number}", f"00{number}", f" {number}", f"{number}e0", f"{number}x"]
-    return [*alike, "NA", "nan", "None", "True", "true", "TRUE", word(rng, LETTERS)]
+    alike = [str(number), f"0{number}", f"00{number}", f"-{number}", f"{number}e0", f"{number}x"]
+    return [*alike, "NA", "nan", "None", "True", word(rng, LETTERS)]
+
+
+def respelt(rng, owner):
+    """The same id as somebody else writes it."""
+    ways = [f" {owner}", f"{owner}\u00a0", f"{owner}\u200b"]
+    ways += [other for other in (owner.upper(), owner.swapcase()) if other != owner]
+    return ways[int(rng.integers(len(ways)))]
 
 
 def write_label(rng, name, is_bit):
@@ -132,6 +140,10 @@ def spoil(rng, fault, columns, meant):
             columns["who"] = replaced("who", None)
         case "ids that are real numbers":
             columns["who"] = (rng.integers(0, 99, rows) + 0.5).tolist()
+        case "an id in two spellings":
+            other = (at + 1) % rows
+            columns["who"] = replaced("who", respelt(rng, columns["who"][other]))
+            columns["who"][other] = meant.owners[other]
         case "a missing label":
             columns["label"] = replaced("label", None)
         case "a missing number":

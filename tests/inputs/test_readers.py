@@ -65,6 +65,7 @@ def columns(kind, names, right, forms=TABLES, **settings):
 
 TYPED_ONLY = (*TYPED, "device-parquet", "device-saved")
 DATE = datetime.date(2024, 1, 31)
+FEW = [str(number % 51) for number in range(101)]
 MANY = [f"c{number}" for number in range(1001)]
 ROWS = [
     # Who owns a row.
@@ -74,13 +75,18 @@ ROWS = [
     owners("the same id far apart", ["a", *["b", "c"] * 30, "a"], [0, *[1, 2] * 30, 0]),
     owners("whole numbers after words", ["x", "5", "5"], [1, 0, 0]),
     owners("NA is a name", ["NA", "nan", "None", "NA"], [0, 2, 1, 0]),
-    owners("spaces count", ["a", "a ", "a"], [0, 1, 0]),
-    owners("case counts", ["A", "a", "A"], [0, 1, 0]),
+    owners("a space behind", ["a", "a ", "a"], r"column 'who': .*'a' and 'a ' differ only by"),
+    owners("another case", ["A", "a", "A"], "ids 'A' and 'a' differ only by case"),
+    owners("wide letters", ["A1", "\uff21\uff11"], r"ids 'A1' and '\\uff21\\uff11' differ only by"),
+    owners("an invisible mark", ["a1", "a1\u200b"], r"'a1' and 'a1\\u200b' differ only by"),
+    owners("a German sharp s", ["STRASSE", "Stra\u00dfe"], "differ only by case"),
+    owners("letters inside", ["ab", "a-b", "a b"], [2, 1, 0]),
     owners("1e5 is a name", ["1e5", "100000", "1e5"], [1, 0, 1]),
     owners("versions", ["1.1", "1.10", "x"], [0, 1, 2]),
     owners("a long id", ["x" * 5000 + "1", "x" * 5000 + "2"], [0, 1]),
-    owners("accents", ["\u00e9", "e\u0301", "\u00e9"], [1, 0, 1]),
-    owners("true and True", ["True", "true", "True"], [0, 1, 0]),
+    owners("two forms", ["\u00e9", "e\u0301", "\u00e9"], r"'e\\u0301' and '\\xe9' differ only by"),
+    owners("accents in one form", ["z", "e\u0301", "e\u0301"], [0, 1, 1]),  # sorted in NFC
+    owners("true and True", ["True", "true", "True"], "'True' and 'true' differ only by case"),
     owners("typed booleans", [True, False, True], [1, 0, 1], TYPED),
     owners("one is missing", ["a", None, "b"], r"column 'who', row 1 .*no owner's id"),
     owners("one number is missing", [7, None, 7], r"column 'who', row 1 .*no owner's id"),
@@ -112,6 +118,10 @@ ROWS = [
         "another case", ["a", "Label"], "no column 'label'; it has a, Label", ALL, inputs=["a"]
     ),
     columns("names that are numbers", ["1", "01", "label"], [[1], [1.5]], ALL, inputs=["01"]),
+    columns("a name as a number", ["0", "1", "label"], [[1], [1.5]], TABLES, inputs=[1]),
+    columns("two forms of a name", ["e\u0301", "label"], [[0], [0.5]], ALL, inputs=["\u00e9"]),
+    columns("01 without quotes", ["01", "label"], "YAML reads 01 .*write '01'", inputs=[1]),
+    columns("yes without quotes", ["0x1F", "label"], "write '0x1F' with the", inputs=[31]),
     columns("no inputs", ["label"], "holds no input columns"),
     # What is a class. The order of classes is that of numbers, or else of the alphabet.
     labels("0 and 1", ["0", "1", "1"], ([0, 1, 1], ("0", "1"))),
@@ -129,7 +139,18 @@ ROWS = [
     labels("below zero", [-1, 1, -1], ([0, 1, 0], ("-1", "1"))),
     labels("words that mean nothing", ["NA", "nan", "None"], ([0, 2, 1], ("NA", "None", "nan"))),
     labels("1e0 is a word", ["1e0", "1"], ([1, 0], ("1", "1e0"))),
-    labels("parts of numbers", ["0.50", "0.5", "1.5"], ([0, 0, 1], ("0.5", "1.5"))),
+    labels("parts of numbers", ["0.50", "0.5", "1.5"], "looks like a measurement", forms=TABLES),
+    labels("named parts", ["0.50", "0.5", "1.5"], ([0, 0, 1], ("0.5", "1.5")), [0.5, "1.5"]),
+    labels("typed prices", [9.99, 10.0, 9.99], "measurement: 2 .* in 3 rows", forms=TABLES),
+    labels("prices, one unknown", ["9.99", "?", "8.49"], "looks like a measurement", forms=TABLES),
+    labels("decimal commas", ["1,5", "2,5", "1,5"], "looks like a measurement", forms=TABLES),
+    labels("51 values of 101", FEW, "51 different values in 101 rows .*Murmur", forms=TABLES),
+    labels("51 values of 102", [*FEW, "0"], {"classes": tuple(map(str, range(51)))}, forms=TABLES),
+    labels("50 values of 50", FEW[:50], {"classes": tuple(map(str, range(50)))}, forms=TABLES),
+    labels("51 that are named", FEW[:51], {"labels": list(range(51))}, FEW[:51]),
+    labels("a version among words", ["1.5", "a", "b"], ([0, 1, 2], ("1.5", "a", "b"))),
+    labels("two forms", ["\u00e9", "e\u0301", "z"], ([1, 1, 0], ("z", "\u00e9"))),
+    labels("named in the other form", ["\u00e9", "z"], ([0, 1], ("\u00e9", "z")), ["e\u0301", "z"]),
     labels("spaces around", [" ill", "ill", "well"], ([0, 0, 1], ("ill", "well"))),
     labels("large whole numbers", [2**60, 2**60 + 1], ([0, 1], (str(2**60), str(2**60 + 1)))),
     labels("an empty one", ["a", "", "b"], r"row 1 .*empty label"),
@@ -283,7 +304,7 @@ def test_an_owner_of_training_rows_has_none_in_a_test_table_unless_that_is_asked
 
 @pytest.mark.parametrize("form", TABLES)
 def test_no_reader_holds_out_all_rows_or_the_rows_of_half_an_owner(tmp_path, form):
-    table = {"a": [1, 2, 3, 4], "who": ["x", "y", "x", "y"], "label": [0, 1, 0, 1]}
+    table = {"a": [1, 2, 3, 4], "who": ["x", "y", "x", "y"], "label": [0, 0, 1, 1]}
     with pytest.raises(ValueError, match=r"test_fraction=0\.9: leaves none of the 4"):
         read(tmp_path, form, table, test_fraction=0.9, inputs=["a"])
     data = read(tmp_path, form, table, test_fraction=0.5, client="who")

@@ -103,6 +103,7 @@ class Dataset:
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
         texts: whether inputs are numbers of words, of which none is more than another.
         blanks: train examples that could not be read, and why: zeros of class 0 in their place.
+        named: whether the user or the data have named the classes; if not, they are those found.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -120,6 +121,7 @@ class Dataset:
     test_owners: NDArray[np.int64] | None = None
     texts: bool = False
     blanks: Mapping[int, str] = field(default_factory=dict)
+    named: bool = False
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):
@@ -162,16 +164,69 @@ def described(data: Dataset, *more: str) -> Dataset:
 
 
 def take_out(
-    name: str, total: int, count: int, rng: np.random.Generator, owners: Rows | None = None
+    name: str,
+    total: int,
+    count: int,
+    rng: np.random.Generator,
+    owners: Rows | None = None,
+    labels: Rows | None = None,
 ) -> tuple[Rows, Rows]:
     """``count`` of ``total`` rows, and the rest: sorted indices, disjoint, together all.
 
     With ``owners`` (total,) nobody has rows on both sides. The first owners in a random order are
     then taken out, of those who have no more than ``count`` rows: as many as come nearest to that.
+    With ``labels`` (total,) the rest keeps a row of each class, or an owner who has one.
 
     Raises:
-        ValueError: no owner has so few rows; the message names the setting ``name``.
+        ValueError: no owner has so few rows, or none can be taken without taking the last row of a
+            class; the message names the setting ``name``.
     """
+    taken, rest = _taken_out(name, total, count, rng, owners)
+    if labels is None:
+        return taken, rest
+    return keep_classes(name, taken, rest, labels, rng, owners)
+
+
+def keep_classes(
+    name: str,
+    taken: Rows,
+    rest: Rows,
+    labels: Rows,
+    rng: np.random.Generator,
+    owners: Rows | None = None,
+) -> tuple[Rows, Rows]:
+    """``taken`` and ``rest``, to which one row goes back of each class that it would lack.
+
+    Args:
+        name: of the setting that says how many are taken, for the error.
+        taken: rows for evaluation, sorted.
+        rest: rows for training, sorted.
+        labels: the class of each row, of both.
+        rng: which row goes back, of several of a class.
+        owners: whose each row is; all rows of an owner then go back together.
+
+    Raises:
+        ValueError: all rows would go back.
+    """
+    back = np.zeros(len(labels), dtype=bool)
+    for label in np.setdiff1d(labels[taken], labels[rest]):
+        if (labels[back] == label).any():  # with another class's owner
+            continue
+        row = rng.choice(taken[labels[taken] == label])
+        back[row if owners is None else owners == owners[row]] = True
+    if len(taken) and back[taken].all():
+        raise ValueError(
+            f"{name}: training keeps rows of each class, and then none can be held out; ask for "
+            "more or for 0, or where owners are kept whole set dataset.split=rows"
+        )
+    every = np.sort(np.concatenate([rest, np.flatnonzero(back)]))
+    return taken[~back[taken]], every
+
+
+def _taken_out(
+    name: str, total: int, count: int, rng: np.random.Generator, owners: Rows | None
+) -> tuple[Rows, Rows]:
+    """``take_out`` without a look at classes."""
     if owners is None:
         order = rng.permutation(total)
         return np.sort(order[:count]), np.sort(order[count:])
@@ -191,7 +246,7 @@ def take_out(
 
 
 def split_test(
-    total: int, test_fraction: float, split_seed: int, owners: Rows | None = None
+    labels: Rows, test_fraction: float, split_seed: int, owners: Rows | None = None
 ) -> tuple[Rows, Rows]:
     """Rows for training and ``test_fraction`` of all for evaluation, both sorted; see ``take_out``.
 
@@ -199,17 +254,22 @@ def split_test(
         ValueError: the fraction is not in [0, 1], or leaves no row for training.
     """
     require_number("test_fraction", test_fraction, 0, 1)
+    total = len(labels)
     count = round(test_fraction * total)
     name = f"test_fraction={test_fraction}"
     if count >= total:
         raise ValueError(f"{name}: leaves none of the {total} examples for training; lower it")
     rng = experiment_rng(split_seed, "test split")
-    test, train = take_out(name, total, count, rng, owners)
+    test, train = take_out(name, total, count, rng, owners, labels)
     return train, test
 
 
-def split_owners(owners: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+def split_owners(
+    owners: Rows, share: float, seed: int, labels: Rows | None = None
+) -> tuple[Rows, Rows]:
     """Rows for training and those of ``share`` of the ``owners`` (N,), both sorted.
+
+    With ``labels`` (N,) training keeps an owner of each class.
 
     Raises:
         ValueError: the share is not in (0, 1), or leaves nobody on a side.
@@ -223,9 +283,13 @@ def split_owners(owners: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
             f"test_owners={share}: must be a share in (0, 1) that leaves owners on both sides; "
             f"there are {len(everybody)}"
         )
-    chosen = experiment_rng(seed, "test owners").permutation(everybody)[:count]
+    rng = experiment_rng(seed, "test owners")
+    chosen = rng.permutation(everybody)[:count]
     taken = np.isin(owners, chosen)
-    return np.flatnonzero(~taken), np.flatnonzero(taken)
+    train, test = np.flatnonzero(~taken), np.flatnonzero(taken)
+    if labels is not None:
+        test, train = keep_classes(f"test_owners={share}", test, train, labels, rng, owners)
+    return train, test
 
 
 def few_of_each(owners: Rows, most: int, seed: int) -> Rows:
@@ -244,6 +308,7 @@ def split_public(
     size: int,
     rng: np.random.Generator,
     owners: NDArray[np.int64] | None = None,
+    labels: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Splits the train set's indices into the public pool and the rest, at random.
 
@@ -255,6 +320,8 @@ def split_public(
         rng: the experiment's randomness.
         owners: whose each example is, shape (num_examples,): the pool then takes whole owners, and
             about ``size`` examples. None: it is not known.
+        labels: of which the private rows keep one of each class, for a split whose labels are used
+            (validation examples). None: labels decide nothing.
 
     Returns:
         ``(public, private)``: sorted, disjoint, together all of ``range(num_examples)``.
@@ -268,7 +335,7 @@ def split_public(
             f"size={size}: must leave at least one of the {num_examples} train examples private; "
             f"give 0 to {num_examples - 1}"
         )
-    public, private = take_out(f"size={size}", num_examples, size, rng, owners)
+    public, private = take_out(f"size={size}", num_examples, size, rng, owners, labels)
     require_disjoint(public, private)
     return public, private
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import RawExamples
-from murmur.learning.data.cells import is_missing, narrow
+from murmur.learning.data.cells import is_missing, narrow, nfc
 from murmur.learning.data.examples import DataError
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"})
@@ -288,7 +288,7 @@ def array_examples(
     Images: (N, H, W), (N, H, W, C) with C = 1 or 3, or (N, C, H, W) (channels last where both fit);
     integers in 0..255, which are divided by 255, or finite floats, which stay as they are. Other
     arrays of floats: (N, F) becomes (N, F, 1, 1), and what has more than four axes (N, C, H, the
-    product of the others). Labels: integers of at least 0, (N,) or (N, 1).
+    product of the others). Labels: integers of at least 0, or text, (N,) or (N, 1).
 
     Args:
         path: the file, for errors.
@@ -308,11 +308,13 @@ def array_examples(
     labels = arrays[labels_key]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iub"):
+    if labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iubU"):
         raise damaged(
-            path, f"{labels_key} is {labels.dtype}{labels.shape}, not integers (N,) or (N, 1)"
+            path,
+            f"{labels_key} is {labels.dtype}{labels.shape}, not integers or text (N,) or (N, 1)",
         )
-    if not blanks.allowed and len(labels) and labels.min() < 0:
+    is_text = labels.dtype.kind == "U"
+    if not blanks.allowed and not is_text and len(labels) and labels.min() < 0:
         raise damaged(path, f"{labels_key} holds {labels.min()}; labels start at 0")
     if images.ndim < 2:
         raise damaged(path, f"{images_key} has shape {images.shape}, not one row for each example")
@@ -365,8 +367,8 @@ def open_csv(
 ) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
     """The header, and an iterator over (line number, fields) of the rows that are not empty.
 
-    UTF-8, packed or not; commas, or, where the header has none, semicolons or tabs. Names and
-    fields are what the file says, to the letter.
+    UTF-8, packed or not; commas, or, where the header has none, semicolons or tabs. Names (in
+    NFC) and fields are what the file says, to the letter.
 
     Args:
         path: the file.
@@ -388,7 +390,7 @@ def open_csv(
         with unpack(path, "rt", **how) as file:
             lines = _Lines(file)
             reader = csv.reader(lines, strict=True, delimiter=separator)
-            header = next(reader, [])
+            header = list(map(nfc, next(reader, [])))
             if not header or len(set(header)) != len(header):
                 raise wrong_row(path, 1, f"the header {header[:9]}; it must name each column once")
             yield header, _rows(path, lines, reader, len(header), blanks)
@@ -533,12 +535,13 @@ def each_file(folder: Path, classes: Sequence[str]) -> list[tuple[str, Path]]:
         (class name, file), sorted.
     """
     found = []
+    known = set(map(nfc, classes))
     try:
         for path in sorted(folder.glob("*/**/*")):
             first, *others = path.relative_to(folder).parts
             if path.is_dir() or any(part.startswith(".") for part in (first, *others)):
                 continue
-            split = first.lower() if first not in classes else ""
+            split = first.lower() if nfc(first) not in known else ""
             if split in _TRAIN and len(others) > 1:
                 first = others[0]
             if split not in _TEST:

@@ -11,8 +11,9 @@ and a device reads its data by them.
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def image_folder(
     root: str | Path | None,
     size: int | Sequence[int] = 28,
     channels: int = 1,
-    classes: Sequence[str | int] | None = None,
+    classes: Sequence[Any] | None = None,
     test_fraction: float = 0.2,
     split_seed: Seed = 0,
     cache: str | Path | None = None,
@@ -109,6 +110,7 @@ def image_folder(
         "blanks": blanks,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
+    data = replace(data, named=classes is not None)
     return described(data, *(f"pictures below {name} are left out" for name in left_out))
 
 
@@ -128,7 +130,8 @@ def npz(
 
     Args:
         path: the file.
-        num_classes: labels lie below it. None: the values found are the classes, in their order.
+        num_classes: labels are numbers below it. None: the values found, numbers or text, are the
+            classes, in their order.
         test_fraction: share of the examples held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
@@ -154,13 +157,14 @@ def npz(
             raise files.damaged(file, f"{names[0]} is empty")
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
             raise files.damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
-        values = np.concatenate([train.labels, test.labels]).tolist()
+        values = [*train.labels.tolist(), *test.labels.tolist()]
         known = None
         if num_classes is not None:
             known = list(range(num_classes))
-            if not blanks and max(values) >= num_classes:
+            beyond = [value for value in values if isinstance(value, int) and value >= num_classes]
+            if beyond and not blanks:
                 raise files.damaged(
-                    file, f"label {max(values)} is not below num_classes={num_classes}"
+                    file, f"label {max(beyond)} is not below num_classes={num_classes}"
                 )
         labels, order = number_classes(values, lambda row: f"{file}, label {row}", known, bad)
         train = RawExamples(train.pixels, labels[: len(train.labels)])
@@ -174,9 +178,8 @@ def npz(
         "split": [test_fraction, split_seed],
         "blanks": blanks,
     }
-    return described(
-        load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
-    )
+    data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
+    return described(replace(data, named=num_classes is not None))
 
 
 def csv(
@@ -185,7 +188,7 @@ def csv(
     shape: Sequence[int] | None = None,
     size: int | Sequence[int] = 28,
     channels: int = 1,
-    classes: Sequence[str | int] | None = None,
+    classes: Sequence[Any] | None = None,
     test_fraction: float = 0.2,
     split_seed: Seed = 0,
     cache: str | Path | None = None,
@@ -245,9 +248,8 @@ def csv(
         "blanks": blanks,
     }
     sources = [file, *pictures]
-    return described(
-        load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
-    )
+    data = load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
+    return described(replace(data, named=classes is not None))
 
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:
@@ -387,10 +389,10 @@ def _hold_out(
     split_seed: int,
     blanks: Blanks,
 ) -> RawDataset:
-    """The examples with a share of them as the test set; see ``splits.split_test``."""
+    """The examples with a share of them as the test set; see ``examples.split_test``."""
     if blanks.rows:
         raw = RawExamples(raw.pixels.copy(), raw.labels.copy())
         blanks.clear(raw.pixels, raw.labels)
-    train, test = split_test(len(raw.labels), test_fraction, split_seed)
+    train, test = split_test(raw.labels, test_fraction, split_seed)
     count = max(2, len(classes))
     return RawDataset(raw.take(train), raw.take(test), count, classes, blanks.rows)

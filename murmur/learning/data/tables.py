@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 SAVED = ("dataset_dict.json", "state.json")  # files by which a folder of save_to_disk is known
 _PARQUET = b"PAR1"  # its first bytes
 _LARGEST = float(np.finfo(np.float32).max)
+_COLUMNS = 40  # names of columns in an error
 _BLOCK = 1 << 16  # rows of a CSV file that are lists of Python's at a time
 _WORD = re.compile(r"\w+")
 _UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")  # an index that pandas has written to a CSV file
@@ -83,6 +84,8 @@ class Reading:
             then the schema's columns; a column with a list is read as the place in it, from 0, or
             −1. None: nothing is.
 
+    Names of columns that are numbers, as in YAML, are their digits.
+
     Raises:
         ValueError: a number is out of range, or a column has two meanings.
     """
@@ -91,7 +94,7 @@ class Reading:
     text: str | None = None
     inputs: Sequence[str] | None = None
     client: str | None = None
-    classes: Sequence[str | int] | None = None
+    classes: Sequence[Any] | None = None
     tokenizer: str | None = None
     vocabulary: int = 4096
     length: int = 64
@@ -100,6 +103,16 @@ class Reading:
     schema: Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
+        for key in ("label", "text", "client"):
+            self._set(key, _column_name(key, getattr(self, key)))
+        if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str):
+            self._set("inputs", [_column_name("inputs", name) for name in self.inputs])
+        if self.schema is not None:
+            told = {_column_name("schema", name): one for name, one in self.schema.items()}
+            for name, one in told.items():
+                entries = list(one.get("list", ()))
+                cells.require_plain(f"schema.{name}.list={entries}", entries)
+            self._set("schema", told)
         for name, least, most in (("vocabulary", 3, 2**31), ("length", 1, 100_000)):
             value = getattr(self, name)
             require_integer(name, value, least)
@@ -126,6 +139,9 @@ class Reading:
         if len(set(inputs)) != len(inputs):
             raise ValueError(f"inputs={inputs}: must not name a column twice")
 
+    def _set(self, key: str, value: Any) -> None:
+        object.__setattr__(self, key, value)  # of a frozen dataclass
+
     @property
     def named(self) -> list[str] | None:
         """The inputs that a user names, by themselves or in a schema; None: all columns."""
@@ -139,7 +155,7 @@ class Reading:
         self,
         frames: Sequence[pandas.DataFrame],
         places: Sequence[str],
-        declared: Sequence[str] | None = None,
+        declared: Sequence[Sequence[str] | None] | None = None,
         blanks: Blanks = STRICT,
     ) -> list[Part]:
         """The parts of one data set (train, test), whose columns and classes are alike.
@@ -148,7 +164,8 @@ class Reading:
             frames: one for each part, as ``arrow_frame`` makes them; inputs are in the order of the
                 first one's columns.
             places: where each is from, for errors.
-            declared: names of the labels 0, 1, ..., where the data set has names of its own.
+            declared: of each part the names of its labels 0, 1, ..., where it has names of its
+                own, or None; None: no part has.
             blanks: notes rows that cannot be read, where there is one part.
 
         Raises:
@@ -156,34 +173,66 @@ class Reading:
         """
         inputs, left_out = self._inputs(frames, places)
         images, texts = self._images(frames, inputs, places, blanks)
-        labels = [_cells(frame[self.label]) for frame in frames]
-        for values, place in zip(labels, places, strict=True):
-            if not blanks.allowed:
-                cells.require_labels(values, place)
+        if declared is None:
+            declared = [None] * len(frames)
+        numbers, classes = self._labels(frames, places, declared, blanks)
+        blanks.clear(*images, *numbers)
+        named = self.classes is not None or declared[0] is not None
+        owners = self._owners(frames, places)
+        return [
+            Part(Examples(seen, own), ids, classes, left_out, texts, named)
+            for seen, own, ids in zip(images, numbers, owners, strict=True)
+        ]
+
+    def _labels(
+        self,
+        frames: Sequence[pandas.DataFrame],
+        places: Sequence[str],
+        declared: Sequence[Sequence[str] | None],
+        blanks: Blanks,
+    ) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
+        """The numbers of the labels of each part, which agree by name, and the classes' names."""
         ends = list(accumulate(map(len, frames)))
-        every = list(chain(*labels))
+        words: list[Any] = []
 
         def place_of(row: int) -> str:
             part = bisect_right(ends, row)
             start = ends[part] - len(frames[part])
-            return f"{places[part]}, row {row - start} (from 0)"
+            return _row_of(places[part], row - start)
 
-        if declared is None:
-            numbers, classes = cells.number_classes(every, place_of, self.classes, blanks)
+        for frame, place, own in zip(frames, places, declared, strict=True):
+            values = _cells(frame[self.label])
+            if not blanks.allowed:
+                cells.require_labels(values, place)
+            at = partial(_row_of, place)
+            if own is not None:
+                values = cells.declared_names(values, at, own, blanks)
+            elif declared[0] is not None:
+                values = cells.label_names(values, at)
+            words += values
+        if declared[0] is None:
+            numbers, classes = cells.number_classes(words, place_of, self.classes, blanks)
         else:
             numbers, classes = cells.number_declared(
-                every, place_of, self.classes, declared, blanks
+                words, place_of, self.classes, declared[0], blanks
             )
-        blanks.clear(*images, numbers)
-        parts = []
-        for frame, seen, own, place in zip(
-            frames, images, np.split(numbers, ends[:-1]), places, strict=True
-        ):
-            ids = None
-            if self.client is not None:
-                ids = owner_ids(frame[self.client], f"{place}: column {self.client!r}")
-            parts.append(Part(Examples(seen, own), ids, classes, left_out, texts))
-        return parts
+        return np.split(numbers, ends[:-1]), classes
+
+    def _owners(
+        self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
+    ) -> list[list[str] | None]:
+        """Whose each row of each part is; None where no column says so.
+
+        Raises:
+            DataError: as ``owner_ids``, or two ids differ by form, case or outer space only.
+        """
+        if self.client is None:
+            return [None] * len(frames)
+        found = []
+        for frame, place in zip(frames, places, strict=True):
+            found.append(owner_ids(frame[self.client], f"{place}: column {self.client!r}"))
+        require_unlike(chain(*found), f"{places[-1]}: column {self.client!r}")
+        return [[cells.nfc(owner) for owner in ids] for ids in found]
 
     def _inputs(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
@@ -203,7 +252,7 @@ class Reading:
         for frame, place in zip(frames, places, strict=True):
             for name in [*known, *inputs]:
                 if name not in frame:
-                    raise DataError(f"{place}: has no column {name!r}; it has {_listed(frame)}")
+                    raise _no_column(name, frame, place)
             if not len(frame):
                 raise DataError(f"{place}: holds no rows")
         if self.named is None:
@@ -233,8 +282,9 @@ class Reading:
             more = [name for name in frame if name not in expected]
             if more:
                 raise DataError(
-                    f"{place}: has columns that the training set lacks ({_listed(more)}); take "
-                    "them out, or name the inputs (dataset.inputs)"
+                    f"{place}: has columns that the training set lacks "
+                    f"({cells.listed(more, _COLUMNS)}); take them out, or name the inputs "
+                    "(dataset.inputs)"
                 )
         for name in inputs:
             if _LIKE_AN_ID.fullmatch(name):
@@ -243,7 +293,9 @@ class Reading:
                     "an input of the model; name the inputs (dataset.inputs)"
                 )
         if not inputs:
-            raise DataError(f"{places[0]}: holds no input columns; it has {_listed(frames[0])}")
+            raise DataError(
+                f"{places[0]}: holds no input columns; it has {cells.listed(frames[0], _COLUMNS)}"
+            )
 
     def _images(
         self,
@@ -276,7 +328,7 @@ class Reading:
         """What ``read`` makes of a column, or the schema, where it lists the values."""
         known = (self.schema or {}).get(str(column.name), {})
         if "list" in known:
-            return _places_in([str(value) for value in known["list"]], column, place, blanks)
+            return _places_in(known["list"], column, place, blanks)
         if "range" in known:
             low, high = known["range"]
             return _in_range(low, high, column, place, blanks)
@@ -330,6 +382,7 @@ class Part:
         classes: names of the classes in the order of their numbers.
         left_out: columns that pandas has written for itself.
         texts: whether inputs are numbers of words.
+        named: whether somebody has named the classes, or they are those found.
     """
 
     examples: Examples
@@ -337,6 +390,7 @@ class Part:
     classes: tuple[str, ...]
     left_out: tuple[str, ...]
     texts: bool = False
+    named: bool = False
 
     def thinned(self, most: int, seed: int) -> Part:
         """The same with ``most`` rows of each owner at most."""
@@ -434,7 +488,7 @@ def huggingface(
     # Pictures are mappings with the ``bytes`` or the ``path`` of a file.
     frames = [arrow_frame(found[part].with_format("arrow")[:]) for part in wanted]
     places = [f"{path}, split {part!r}" for part in wanted]
-    declared = getattr(found[train].features.get(reading.label), "names", None)
+    declared = [getattr(found[part].features.get(reading.label), "names", None) for part in wanted]
     bad = Blanks(blanks)
     parts = reading.read(frames, places, declared, bad)
     data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
@@ -473,12 +527,12 @@ def _dataset(
         owners = _owner_numbers(first.owners)
     if test_owners is not None and owners is not None:
         split = "owners"
-        halves = examples.split_owners(owners, test_owners, split_seed)
+        halves = examples.split_owners(owners, test_owners, split_seed, train.labels)
         tested = _owner_numbers(owners[halves[1]])
         notes.append(f"{len(np.unique(tested))} owners of test rows")
     elif len(parts) == 1:
         together = owners if split == "owners" else None
-        halves = examples.split_test(len(train), test_fraction, split_seed, together)
+        halves = examples.split_test(train.labels, test_fraction, split_seed, together)
     elif first.owners is not None and split == "owners":
         _require_apart(first.owners, parts[1].owners or [])
     if halves is not None:
@@ -490,33 +544,99 @@ def _dataset(
     shape = train.images.shape[1:]
     count = max(2, len(classes))
     found = Dataset(
-        name, train, test, count, shape, owners, split, classes, (), tested, first.texts
+        name,
+        train,
+        test,
+        count,
+        shape,
+        owners,
+        split,
+        classes,
+        test_owners=tested,
+        texts=first.texts,
+        named=first.named,
     )
     return examples.described(found, *notes)
+
+
+def _row_of(place: str, row: int) -> str:
+    """Where a row is, for errors."""
+    return f"{place}, row {row} (from 0)"
+
+
+def _column_name(key: str, name: Any) -> str | None:
+    """The name of a column that the setting ``key`` gives, as text in NFC; None where it is None.
+
+    Raises:
+        ValueError: YAML has made something else of it than text or a number.
+    """
+    if name is None:
+        return None
+    cells.require_plain(f"{key}={name}", [name])
+    return cells.nfc(str(name))
 
 
 def _column(numbers: Sequence[float]) -> Images:
     return np.array(numbers, np.float32)[:, None, None, None]
 
 
-def _places_in(values: Sequence[str], column: pandas.Series, place: str, blanks: Blanks) -> Images:
-    """Where each cell of ``column`` stands in the schema's list ``values``; −1: it does not.
+def _places_in(entries: Sequence[Any], column: pandas.Series, place: str, blanks: Blanks) -> Images:
+    """Where each cell of ``column`` stands in the schema's list ``entries``; −1: it does not.
 
     A whole number counts as such, whether its column is typed 7 or 7.0. A cell of whatever kind has
     its place or has none.
 
     Raises:
-        DataError: the column is of another kind than the list, where no row may be blank.
+        DataError: the column is of another kind than the list, no cell is in it, or one would be
+            but for YAML, where no row may be blank.
     """
+    values = list(map(str, entries))
+    places = {cells.key_of(value): number for number, value in enumerate(values)}
+    places |= {cells.nfc(value): number for number, value in enumerate(values)}
+    texts = [None if cell is None else cells.nfc(str(cell)) for cell in _cells(column)]
+    known = {
+        text: places.get(text, places.get(cells.key_of(text), -1))
+        for text in dict.fromkeys(texts)
+        if text is not None
+    }
     if not blanks.allowed:
+        _require_quotes(known, entries, place)
         _require_kind(column, all(map(_is_number, values)), any(map(_is_number, values)), place)
-    places = {value: number for number, value in enumerate(values)}
-    found = []
-    for cell in _cells(column):
-        if isinstance(cell, float) and cell.is_integer():
-            cell = int(cell)
-        found.append(places.get(str(cell), -1))
-    return _column(found)
+        _require_a_member(known, values, place)
+    return _column([-1 if text is None else known[text] for text in texts])
+
+
+def _require_quotes(known: Mapping[str, int], entries: Sequence[Any], place: str) -> None:
+    """DataError where YAML has changed a word of a schema's list, which the column then lacks.
+
+    Args:
+        known: where each text of the column stands in the list; −1: it does not.
+        entries: the list, as YAML has read it.
+        place: file and column, for the error.
+    """
+    found = set(known.values())
+    lacking = {
+        cells.key_of(entry)
+        for number, entry in enumerate(entries)
+        if number not in found and not isinstance(entry, str)
+    }
+    for text, number in known.items():
+        if number < 0 and cells.unquoted(text) in lacking:
+            raise DataError(
+                f"{place}: the schema lists {cells.unquoted(text)}, as which YAML reads {text} "
+                f"without quotes; write '{text}' with the quotes (dataset.schema)"
+            )
+
+
+def _require_a_member(known: Mapping[str, int], values: Sequence[str], place: str) -> None:
+    """DataError where the column holds something and nothing of it is in the schema's list."""
+    written = [text for text in known if text.strip()]
+    if written and max(known.values()) < 0:
+        raise DataError(
+            f"{place}: no cell is in the schema's list ({cells.listed(values, 5)}); the column "
+            f"holds {cells.listed(sorted(written), 5)}; mend the schema (dataset.schema) or the "
+            "column"
+        )
 
 
 def _in_range(low: float, high: float, column: pandas.Series, place: str, blanks: Blanks) -> Images:
@@ -601,6 +721,7 @@ def arrow_frame(columns: Any) -> pandas.DataFrame:
     import pandas
     import pyarrow
 
+    columns = columns.rename_columns(list(map(cells.nfc, columns.column_names)))
     for place, field in enumerate(columns.schema):
         plain = field.type
         if isinstance(plain, pyarrow.BaseExtensionType):
@@ -656,6 +777,21 @@ def owner_ids(column: pandas.Series, place: str) -> list[str]:
             f"{place} holds real numbers; write owners' ids as whole numbers or as text"
         )
     return texts
+
+
+def require_unlike(ids: Iterable[str], place: str) -> None:
+    """DataError where two ids differ by form, case or the space around them only.
+
+    One person would be two owners, with two budgets.
+    """
+    by_likeness: dict[str, str] = {}
+    for owner in sorted(set(ids)):
+        other = by_likeness.setdefault(cells.alike(owner), owner)
+        if other != owner:
+            raise DataError(
+                f"{place}: the owners' ids {other!a} and {owner!a} differ only by case, "
+                "by the space around them or by Unicode's form; write one owner's id in one way"
+            )
 
 
 def numbers_of(column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Images:
@@ -796,6 +932,18 @@ def _no_number(value: Any, row: int, place: str) -> DataError:
     )
 
 
+def _no_column(name: str, names: Iterable[str], place: str) -> DataError:
+    """The refusal of a column that a table lacks, with the quotes that its name in YAML lacks."""
+    known = list(names)
+    for word in known:
+        if word != name and cells.unquoted(word) == name:
+            return DataError(
+                f"{place}: has no column {name!r}, as which YAML reads {word} without quotes; "
+                f"write '{word}' with the quotes"
+            )
+    return DataError(f"{place}: has no column {name!r}; it has {cells.listed(known, _COLUMNS)}")
+
+
 def _unnamed(names: Iterable[str], place: str) -> list[str]:
     """The columns that pandas has written for itself: before all others, or a kept index."""
     kept = [name for name in names if _INDEX.fullmatch(name)]
@@ -805,15 +953,6 @@ def _unnamed(names: Iterable[str], place: str) -> list[str]:
         if _UNNAMED.fullmatch(name):
             raise DataError(f"{place}: has a column without a name ({name!r}); name it")
     return [*kept, *first]
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names for an error, at most forty of them."""
-    found = list(names)
-    more = ""
-    if len(found) > 40:
-        more = f", … ({len(found)} in all)"
-    return ", ".join(found[:40]) + more
 
 
 def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
@@ -918,7 +1057,7 @@ def _frame(key: str, path: str | None, blanks: Blanks = STRICT) -> pandas.DataFr
         columns = pyarrow.parquet.read_table(file)
     except (OSError, ValueError) as error:
         raise DataError(f"dataset.{key}={path}: cannot be read ({error})") from error
-    names = columns.column_names
+    names = list(map(cells.nfc, columns.column_names))
     if len(set(names)) != len(names):
         raise DataError(f"dataset.{key}={path}: names a column twice; it has {', '.join(names)}")
     return arrow_frame(columns)

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.cells import nfc, require_plain
+
 UNKNOWN = -1.0  # how a table's reader writes a value that the column's public list lacks
 
 
@@ -48,6 +50,7 @@ class Column:
         """
         known = set(told)
         if known == {"list"}:
+            require_plain(f"schema.{name}.list={list(told['list'])}", told["list"])
             values = tuple(str(value) for value in told["list"])
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"schema.{name}.list: must name at least one value, each once")
@@ -111,17 +114,20 @@ class Bins:
     """
 
     def __init__(
-        self, schema: Mapping[str, Mapping[str, Any]], crossed: Sequence[Sequence[str]] = ()
+        self,
+        schema: Mapping[str | int, Mapping[str, Any]],
+        crossed: Sequence[Sequence[str | int]] = (),
     ) -> None:
         if not schema:
             raise ValueError("schema={}: must say of every input column what is known in public")
-        self.columns = tuple(Column.of(str(name), told) for name, told in schema.items())
+        self.columns = tuple(Column.of(nfc(str(name)), told) for name, told in schema.items())
         names = [column.name for column in self.columns]
         pairs = []
-        for pair in crossed:
+        for names_of_pair in crossed:
+            pair = [nfc(str(name)) for name in names_of_pair]
             if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(names):
                 raise ValueError(
-                    f"crossed={list(pair)}: must be two columns of the schema, which has "
+                    f"crossed={pair}: must be two columns of the schema, which has "
                     f"{', '.join(names)}"
                 )
             pairs.append((names.index(pair[0]), names.index(pair[1])))

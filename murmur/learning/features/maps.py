@@ -64,10 +64,15 @@ def _cuts(size: int, count: int) -> list[slice]:
     return [slice(start, start + width) for start in starts]
 
 
-def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Features:
+def bins(
+    *,
+    schema: Mapping[str | int, Any] | None,
+    crossed: Sequence[Sequence[str | int]] = (),
+) -> Features:
     """A table's columns as bins by a public schema (``murmur.learning.features.bins``).
 
-    Whoever reads the table reads it by the same schema, ``known.schema``.
+    Columns may be named by numbers. Whoever reads the table reads it by the same schema,
+    ``known.schema``.
     """
     from murmur.learning.features.bins import Bins
 
