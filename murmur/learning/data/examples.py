@@ -103,6 +103,7 @@ class Dataset:
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
         texts: whether inputs are numbers of words, of which none is more than another.
         blanks: train examples that could not be read, and why: zeros of class 0 in their place.
+        digests: of what the reader alone knows, or knows for less (``digests.digests_of``).
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -120,6 +121,7 @@ class Dataset:
     test_owners: NDArray[np.int64] | None = None
     texts: bool = False
     blanks: Mapping[int, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):

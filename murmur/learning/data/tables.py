@@ -36,6 +36,7 @@ from murmur.common import require_integer
 from murmur.learning.data import cells, examples
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import encoder_folder
+from murmur.learning.data.digests import of_arrays
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.files import open_csv, read_stored
 from murmur.settings import Seed
@@ -492,6 +493,8 @@ def _dataset(
     found = Dataset(
         name, train, test, count, shape, owners, split, classes, (), tested, first.texts
     )
+    if first.owners is not None:  # numbers do not tell one person from another
+        found = replace(found, digests={"owners": of_arrays(*(part.owners for part in parts))})
     return examples.described(found, *notes)
 
 
