@@ -567,8 +567,8 @@ class Checkpoint:
         other = differing(self.data, now)
         if other:
             raise ConfigError(
-                f"dataset: has changed since this run began ({', '.join(other)}); one curve and one "
-                "statement are of one data set: put the files back as they were, or start a new run"
+                f"dataset: has changed since this run began ({', '.join(other)}); one curve and "
+                "one statement are of one data set: put the files back, or start a new run"
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:

@@ -107,11 +107,11 @@ def load_or_build(
         DataError: the cache cannot be written, or holds a damaged folder; or from ``build``, which
             finds a source missing; or a source changed while it was decoded.
     """
-    key = _digest(name, sources, settings)
+    key = key_of(name, sources, settings)
     folder = cache_folder(cache) / f"{name}-{key}"
     if not folder.is_dir():
         raw = build()
-        if _digest(name, sources, settings) != key:
+        if key_of(name, sources, settings) != key:
             raise DataError(f"dataset={name}: its files changed while they were read; run again")
         with publish_folder(folder) as temporary:
             _write(temporary, raw)
@@ -148,7 +148,7 @@ def publish_folder(folder: Path) -> Iterator[Path]:
         ) from error
 
 
-def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
+def key_of(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
     """What names a decoded data set: all that its decoding depends on, and which source lacks."""
     found = []
     for path in sources:
