@@ -92,7 +92,7 @@ def test_a_link_from_the_test_set_into_the_training_set_is_refused(tmp_path):
     for name in ("train/a", "train/b", "test/a"):
         pictures(root / name)
     link(root, tmp_path, "test/b", "x/train/b")
-    with pytest.raises(DataError, match="test/b and .*train/b are one folder"):
+    with pytest.raises(DataError, match=r"test/b and .*train/b are one folder"):
         read(root, tmp_path)
 
 
