@@ -62,6 +62,7 @@ THOROUGH = (
     "fl_app/tools/test_resume.py",
     "fl_app/tools/test_audit_of_sums.py",
     "fl_app/run/test_canaries.py",
+    "inputs/test_changed_data.py",
     "fl_app/engines/test_engines.py",
     "fl_app/test_compute.py",
     "murmur/privacy/ledger/test_export.py",

@@ -33,7 +33,7 @@ from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run import hosts, model_file, results, server
-from fl_app.run.population import Population, population
+from fl_app.run.population import Population, data_digests, population
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.codec import array_from_bytes
 from murmur.learning.metrics import is_at_chance
@@ -144,6 +144,7 @@ class Experiment:
             folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
         results.note_start(folder.path)
+        folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
         if checkpoint is None:
             model = strategy.initial_parameters() if self.start is None else self.start
@@ -167,9 +168,9 @@ class Experiment:
         changed.
 
         Raises:
-            ConfigError: it cannot go on. Its files are damaged, its name or settings differ, its
-                budget was shared out over another number of rounds, or it kept no checkpoints: a
-                round that was done again without one would be a second release of the same data.
+            ConfigError: it cannot go on. Its files are damaged, its data, name or settings differ,
+                its budget was shared out over another number of rounds, or it kept no checkpoints:
+                a round that was done again without one would be a second release of the same data.
         """
         checkpoint = folder.load_checkpoint()
         if checkpoint is None:
@@ -191,6 +192,7 @@ class Experiment:
             folder.require_ledger()
         checkpoint.require_name(self._name(folder))
         before = checkpoint.require_settings(self._settings)
+        checkpoint.require_data(data_digests(self.config))
         if before != self.federation.num_rounds:
             self._require_extendable(before)
         return checkpoint
@@ -330,6 +332,7 @@ class Experiment:
             [self._digest],
             self.lines,
             shares,
+            data=data_digests(self.config),
         )
 
     def _save_partition(self) -> None:

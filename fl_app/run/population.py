@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config import building, composition, conf_files, errors, settings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
+from murmur.learning.data.digests import digests_of
 from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Shares, label_counts
 from murmur.learning.data.splits import Unseen, require_taught
@@ -133,6 +134,19 @@ def image_population(config: DictConfig) -> Population:
         ConfigError: as ``population``.
     """
     return _images(_described(config))
+
+
+def data_digests(config: DictConfig) -> dict[str, str]:
+    """What the data set of ``config`` held when this process read it, by part; see ``digests_of``.
+
+    Before any features, and with all of its rows. ConfigError as ``population``.
+    """
+    return _digests(OmegaConf.to_yaml(config.dataset, resolve=True))
+
+
+@functools.lru_cache(maxsize=2)
+def _digests(description: str) -> dict[str, str]:
+    return digests_of(_dataset(description))
 
 
 def _described(config: DictConfig, *more: str) -> str:

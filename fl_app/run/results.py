@@ -16,6 +16,8 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights, and what they are |
 | ``provenance.json`` | versions, commit, dates (``note_start``) |
+| ``data-digests.json`` | of what was read, by part (``murmur.learning.data.digests``); its |
+| | user's only, and in no report |
 | ``partition.json`` | examples for each class, of at most a thousand clients; for the report |
 | ``participations.npz`` | how often each client may have released something: ``clients``, |
 | | ``counts``, ascending; who never did is not in it |
@@ -32,7 +34,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
@@ -51,9 +53,11 @@ from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from murmur.common import private, private_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
+from murmur.learning.data.digests import differing
 from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"
+_DIGESTS = "data-digests.json"
 _LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
 FORMAT = 4  # of a checkpoint; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
@@ -253,6 +257,14 @@ class RunFolder:
         """``partition.json``: who holds what, as ``fl_app.report.reading.Held`` reads it."""
         self._write("partition.json", json.dumps(held).encode())
 
+    def save_data_digests(self, digests: Mapping[str, str]) -> None:
+        """``data-digests.json``: by which `murmur rerun` knows the data again."""
+        self._write(_DIGESTS, json.dumps(digests, indent=2).encode())
+
+    def data_digests(self) -> dict[str, str]:
+        """Of the data that the run has read, by part; {} where it kept none."""
+        return _read_mapping(self.path / _DIGESTS)
+
     def save_participations(self, participations: Mapping[int, int]) -> None:
         """``participations.npz``: from it and the statement anybody finds a client's own ε."""
         clients, counts = counted(participations)
@@ -349,8 +361,12 @@ def note_end(folder: Path) -> None:
 
 def read_provenance(folder: Path) -> dict[str, Any]:
     """What is known of the run in ``folder``; {} where nothing is, or the file is damaged."""
+    return _read_mapping(folder / PROVENANCE)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -439,6 +455,7 @@ class Checkpoint:
         trained: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
             ``participations`` are those after its training, and it is not evaluated yet; None
             otherwise.
+        data: digests of what the run has read, by part; {}: an earlier version kept none.
     """
 
     round: int
@@ -451,6 +468,7 @@ class Checkpoint:
     rows: RowLines
     shares: int = 0
     trained: Mapping[str, Any] | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Replace ``path``, on disk when this returns; a kill leaves the old file or the new one.
@@ -480,6 +498,7 @@ class Checkpoint:
             "last_row": self.rows[-1] if self.rows else "",
             "shares": self.shares,
             "trained": self.trained,
+            "data": dict(self.data),
         }
         replace_file(path, to_bytes(arrays, facts))
 
@@ -517,6 +536,7 @@ class Checkpoint:
             _rows_of(lines, facts, path.parent / "rounds.jsonl"),
             facts["shares"],
             facts["trained"],
+            facts.get("data", {}),
         )
 
     def require_config(self, path: Path) -> None:
@@ -536,6 +556,19 @@ class Checkpoint:
         if name != self.name:
             raise ConfigError(
                 f"run_name={name}: clients know this run as {self.name}; add run_name={self.name}"
+            )
+
+    def require_data(self, now: Mapping[str, str]) -> None:
+        """ConfigError unless the data are those with which the run began.
+
+        Args:
+            now: their digests by part, as they are read now.
+        """
+        other = differing(self.data, now)
+        if other:
+            raise ConfigError(
+                f"dataset: has changed since this run began ({', '.join(other)}); one curve and "
+                "one statement are of one data set: put the files back, or start a new run"
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:

@@ -164,8 +164,9 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
         because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
-            f"{three_digits(planned)} of a {budget.unit} by the end{because}; its noise must "
-            "follow from the budget (`setup.budget`), or set privacy.epsilon=inf to promise none"
+            f"{three_digits(planned)} of a {budget.unit} by the end{because}; its noise does not "
+            "follow from this budget, as that of Murmur's algorithms does (in a class of your own: "
+            "`setup.budget`); set privacy.epsilon=inf to promise none"
         )
 
 

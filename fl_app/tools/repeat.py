@@ -16,11 +16,14 @@ from omegaconf import OmegaConf
 
 from fl_app.cli import run
 from fl_app.config import composition, errors, overrides, own_classes
+from fl_app.run.population import data_digests
 from fl_app.run.results import RunFolder, read_provenance
 from fl_app.tools.options import parser_of
+from murmur.learning.data.digests import differing
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
 _MODEL = "model.safetensors"
+_OTHER_DATA = "the data are not those of the run"
 
 
 def resume(argv: list[str]) -> int:
@@ -47,12 +50,14 @@ def resume(argv: list[str]) -> int:
 def rerun(argv: list[str]) -> int:
     """Do the run that ``argv`` names again in a new folder, and compare the bits of its model.
 
+    Data that have changed since are told at once, by part; the new run is then one of these.
+
     Returns:
-        The new run's exit status where that is not 0; 1 where bits that must agree differ.
+        The new run's exit status where that is not 0; 1 where bits that must agree differ, or data.
 
     Raises:
-        ConfigError: there is no run, this version composes another configuration for it, or the
-            new folder holds a run already.
+        ConfigError: there is no run, this version composes another configuration for it, its data
+            cannot be read, or the new folder holds a run already.
     """
     given = parser_of("rerun").parse_args(argv)
     before = RunFolder.existing(given.run)
@@ -64,10 +69,17 @@ def rerun(argv: list[str]) -> int:
     out = (given.out or overrides.new_run_dir(None)).absolute()
     if (out / "config.yaml").exists():
         raise errors.ConfigError(f"--out={out}: holds a run already; name another folder")
+    config = composition.compose(words)
+    other = differing(before.data_digests(), data_digests(config))
+    if other:
+        print(f"murmur rerun: {_OTHER_DATA} ({', '.join(other)})", file=sys.stderr)
     status = run([*words, f"run_dir={overrides.quoted(out)}"])
     if status:
         return status
-    return _compare(given.run, out, composition.compose(words).privacy.noise == "seeded")
+    if other:
+        print(f"murmur rerun: not compared: {_OTHER_DATA}", file=sys.stderr)
+        return 1
+    return _compare(given.run, out, config.privacy.noise == "seeded")
 
 
 def _require_same(folder: Path, words: list[str]) -> None:

@@ -123,6 +123,50 @@ class Noise(nn.Module):
         return hidden + float(np.random.default_rng().normal())
 
 
+class Scaled(nn.Module):
+    """A trained number without dimensions, which moves outputs or does not."""
+
+    def __init__(self, used=True):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.used = used
+
+    def forward(self, hidden):
+        return hidden * self.scale if self.used else hidden
+
+
+class Whole(Net):
+    """The number belongs to the model itself."""
+
+    def __init__(self):
+        super().__init__(change=lambda net, hidden: hidden * net.scale)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+
+class Bag(Texts):
+    """Token vectors that are averaged where they are looked up."""
+
+    def __init__(self, **bag):
+        super().__init__()
+        self.tokens = nn.EmbeddingBag(9, 4, **bag)
+
+    def forward(self, texts):
+        return self.head(self.tokens(texts.flatten(1).long()))
+
+
+class Pairs(nn.Module):
+    """Products of pairs of entries."""
+
+    def __init__(self):
+        super().__init__()
+        self.pairs = nn.Bilinear(144, 144, 4)
+        self.back = nn.Linear(4, 144)
+
+    def forward(self, hidden):
+        rows = hidden.flatten(1)
+        return self.back(self.pairs(rows, rows)).view_as(hidden)
+
+
 class Unused(nn.Module):
     def __init__(self):
         super().__init__()
@@ -202,6 +246,26 @@ MODELS = {
         EXACT,
         r"no exact per-sample gradient for tokens\.weight of Embedding",
     ),
+    "sparse vectors": (partial(Texts, sparse=True), EXACT, EXACT),
+    "sparse vectors with a padding token": (
+        partial(Texts, sparse=True, padding_idx=0),
+        EXACT,
+        EXACT,
+    ),
+    "a bag of vectors": (Bag, EXACT, r"gradients for tokens\.weight of EmbeddingBag; freeze it"),
+    "a sparse bag of vectors": (
+        partial(Bag, sparse=True),
+        EXACT,
+        r"gradients for tokens\.weight of EmbeddingBag; freeze it",
+    ),
+    "a number between layers": (partial(Net, Scaled()), EXACT, EXACT),
+    "a number that nothing depends on": (partial(Net, Scaled(used=False)), EXACT, EXACT),
+    "a number of the model's own": (Whole, EXACT, EXACT),
+    "products of pairs": (
+        partial(Net, Pairs()),
+        EXACT,
+        r"gradients for between\.pairs\.weight, between\.pairs\.bias of Bilinear; freeze it",
+    ),
     "vectors of a largest norm": (partial(Texts, max_norm=0.1), r"evaluation changes tokens", ""),
     "a layer twice": (partial(Net, change=twice), EXACT, EXACT),
     "a parameter that nothing depends on": (partial(Net, Unused()), EXACT, EXACT),
@@ -251,7 +315,8 @@ MODELS = {
 
 
 def trainer(factory):
-    shape = TEXTS if getattr(factory, "func", factory) is Texts else IMAGES
+    made = getattr(factory, "func", factory)
+    shape = TEXTS if made in (Texts, Bag) else IMAGES
     return Trainer(lambda input_shape, num_classes: copy.deepcopy(factory()), shape, CLASSES)
 
 
@@ -259,7 +324,7 @@ def trainer(factory):
 def test_a_model_trains_or_is_refused_by_a_trial_that_leaves_it_as_it_was(kind):
     factory, said, _ = MODELS[kind]
     if said is not EXACT:
-        with pytest.raises(ValueError, match=rf"^model=(Net|Texts): .*{said}"):
+        with pytest.raises(ValueError, match=rf"^model=\w+: .*{said}"):
             try_out(trainer(factory))
         return
     subject = trainer(factory)

@@ -25,10 +25,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.digests import of_arrays
 from murmur.learning.data.examples import DataError, Dataset, Examples
 
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
-_FORMAT = 3
+_FORMAT = 4
 _CHUNK = 4096
 NEEDED = ("config.json", "tokenizer.json", "model.safetensors")  # of an encoder
 
@@ -96,19 +97,22 @@ def load_or_build(
 
     Args:
         name: the data set's name, also the start of its folder's.
-        sources: the files it is decoded from; a change of path, size or modification time
-            makes it another data set.
+        sources: the files it is decoded from; another path or other content makes it another
+            data set.
         settings: every setting of the decoding, for JSON; sequences of any kind.
         cache: see ``cache_folder``.
         build: decodes the sources; called only where the cache lacks the result.
 
     Raises:
         DataError: the cache cannot be written, or holds a damaged folder; or from ``build``, which
-            finds a source missing.
+            finds a source missing; or a source changed while it was decoded.
     """
-    folder = cache_folder(cache) / f"{name}-{_digest(name, sources, settings)}"
+    key = key_of(name, sources, settings)
+    folder = cache_folder(cache) / f"{name}-{key}"
     if not folder.is_dir():
         raw = build()
+        if key_of(name, sources, settings) != key:
+            raise DataError(f"dataset={name}: its files changed while they were read; run again")
         with publish_folder(folder) as temporary:
             _write(temporary, raw)
     return _open(name, folder)
@@ -144,16 +148,17 @@ def publish_folder(folder: Path) -> Iterator[Path]:
         ) from error
 
 
-def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
+def key_of(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
     """What names a decoded data set: all that its decoding depends on, and which source lacks."""
-    stamps = []
+    found = []
     for path in sources:
         try:
-            stat = path.stat()
-            stamps.append([str(path.absolute()), stat.st_size, stat.st_mtime_ns])
+            with path.open("rb") as file:
+                held = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError) as error:  # what decodes says so, if it needs the file
-            stamps.append([str(path), type(error).__name__, 0])
-    content = json.dumps([_FORMAT, name, stamps, settings], sort_keys=True, default=list)
+            held = type(error).__name__
+        found.append([str(path.absolute()), held])
+    content = json.dumps([_FORMAT, name, found, settings], sort_keys=True, default=list)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -167,7 +172,12 @@ def _write(folder: Path, raw: RawDataset) -> None:
             _sync(file)
     with (folder / "meta.json").open("wb") as file:
         blanks = list(raw.blanks.items())
-        meta = {"num_classes": raw.num_classes, "classes": raw.classes, "blanks": blanks}
+        meta = {
+            "num_classes": raw.num_classes,
+            "classes": raw.classes,
+            "blanks": blanks,
+            "content": of_arrays(raw.train.pixels, raw.test.pixels),
+        }
         file.write(json.dumps(meta).encode())
         _sync(file)
 
@@ -221,6 +231,7 @@ def _open(name: str, folder: Path) -> Dataset:
             (channels, height, width),
             classes=classes,
             blanks=dict(meta["blanks"]),
+            digests={"content": meta["content"]},
         )
     except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise DataError(

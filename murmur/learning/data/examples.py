@@ -104,6 +104,7 @@ class Dataset:
         texts: whether inputs are numbers of words, of which none is more than another.
         blanks: train examples that could not be read, and why: zeros of class 0 in their place.
         named: whether the user or the data have named the classes; if not, they are those found.
+        digests: of what the reader alone knows, or knows for less (``digests.digests_of``).
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -122,6 +123,7 @@ class Dataset:
     texts: bool = False
     blanks: Mapping[int, str] = field(default_factory=dict)
     named: bool = False
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):

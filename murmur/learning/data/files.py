@@ -42,6 +42,8 @@ _TRAIN = ("train", "training")
 _TEST = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there
 _PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _QUOTED = re.compile(r'"[^"]*"')
+_TIFF_INK, _ZERO_IS_WHITE = 262, 0  # PhotometricInterpretation
+_TIFF_NUMBERS, _SIGNED = 339, 2  # SampleFormat
 _LONGEST_FIELD = 2**31 - 1  # of the csv module, which would refuse long texts
 
 
@@ -276,6 +278,12 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def npz_names(path: Path) -> list[str]:
+    """Names of the arrays of an .npz file that ``read_npz`` reads."""
+    with np.load(path, allow_pickle=False) as archive:
+        return list(archive.files)
+
+
 def array_examples(
     path: Path,
     arrays: Mapping[str, NDArray[Any]],
@@ -324,6 +332,13 @@ def array_examples(
         images = images[:, None]
     elif images.ndim == 4 and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
+    elif images.ndim == 4 and images.shape[3] in (2, 4) and min(images.shape[1:3]) > 4:
+        channels, height, width = images.shape[1:]
+        raise damaged(
+            path,
+            f"{images_key} has shape {images.shape}: an alpha channel at the end, or {channels} "
+            f"channels of {height} × {width}? Leave grey (1) or RGB (3)",
+        )
     elif images.ndim > 4:
         images = images.reshape(*images.shape[:3], -1)
     if len(images) != len(labels):
@@ -489,28 +504,79 @@ def split_folders(root: Path) -> tuple[list[Path], list[str]]:
     return [train[0], *held_out[:1]], [path.name for path in held_out[1:]]
 
 
-def class_files(folder: Path) -> list[tuple[str, Path]]:
-    """Every file below a folder of class folders.
+def class_files(folder: Path, reached: dict[tuple[int, int], Path]) -> list[tuple[str, Path]]:
+    """Every file below a folder of class folders, behind links too.
 
     Hidden files are passed over, and whatever lies in ``folder`` itself.
+
+    Args:
+        folder: of class folders.
+        reached: see ``_below``.
 
     Returns:
         (class name, file), sorted.
 
     Raises:
-        DataError: a class folder cannot be read, or classes seem to lie one folder deeper.
+        DataError: a class folder cannot be read, two paths lead to it, or classes seem to lie one
+            folder deeper.
     """
-    found = []
-    try:
-        for path in sorted(folder.glob("*/**/*")):
-            parts = path.relative_to(folder).parts
-            if path.is_dir() or any(part.startswith(".") for part in parts):
+    found = _below(folder, reached)
+    _require_one_level(folder, found)
+    return [(path.relative_to(folder).parts[0], path) for path in found]
+
+
+def loose_pictures(folder: Path) -> int:
+    """How many pictures lie in ``folder`` itself, of no class."""
+    return sum(
+        path.suffix.lower() in SUFFIXES and path.name[0] != "." and not path.is_dir()
+        for path in folder.iterdir()
+    )
+
+
+def _below(folder: Path, reached: dict[tuple[int, int], Path] | None = None) -> list[Path]:
+    """Every file in the folders of ``folder``, sorted; names that begin with a dot are passed over.
+
+    Links are followed. What leads back to a folder above itself adds nothing.
+
+    Args:
+        folder: what lies in it directly is passed over.
+        reached: folders that were read before, by device and inode; takes up these. None: a folder
+            may be reached twice, and one that cannot be read stands for a file.
+
+    Raises:
+        DataError: a folder cannot be read, or two paths lead to it.
+    """
+    found: list[Path] = []
+
+    def walk(place: Path, above: frozenset[tuple[int, int]]) -> None:
+        try:
+            stat = place.stat()
+            entries = sorted(place.iterdir())
+        except OSError as error:
+            if reached is not None or place == folder:
+                raise unreadable(place, error) from error
+            found.append(place)
+            return
+        itself = (stat.st_dev, stat.st_ino)
+        if reached is not None and itself in reached:
+            raise DataError(
+                f"{place} and {reached[itself]} are one folder, by a link, and its files would be "
+                "read twice; remove the link"
+            )
+        if itself in above:
+            return
+        if reached is not None:
+            reached[itself] = place
+        for path in entries:
+            if path.name.startswith("."):
                 continue
-            found.append((parts[0], path))
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    _require_one_level(folder, [path for _, path in found])
-    return found
+            if path.is_dir():
+                walk(path, above | {itself})
+            elif place != folder:
+                found.append(path)
+
+    walk(folder, frozenset())
+    return sorted(found)
 
 
 def require_picture(path: Path) -> None:
@@ -524,8 +590,9 @@ def require_picture(path: Path) -> None:
 def each_file(folder: Path, classes: Sequence[str]) -> list[tuple[str, Path]]:
     """Every file below a folder of class folders, each with its class by its own path alone.
 
-    That is the first folder of its path, or the one below a folder for training. Hidden files are
-    passed over, files of a folder for evaluation, and whatever lies in ``folder`` itself.
+    That is the first folder of its path, or the one below a folder for training. Links to folders
+    are followed, but not in circles. Hidden files are passed over, files of a folder for
+    evaluation, and whatever lies in ``folder`` itself.
 
     Args:
         folder: of class folders.
@@ -536,18 +603,13 @@ def each_file(folder: Path, classes: Sequence[str]) -> list[tuple[str, Path]]:
     """
     found = []
     known = set(map(nfc, classes))
-    try:
-        for path in sorted(folder.glob("*/**/*")):
-            first, *others = path.relative_to(folder).parts
-            if path.is_dir() or any(part.startswith(".") for part in (first, *others)):
-                continue
-            split = first.lower() if nfc(first) not in known else ""
-            if split in _TRAIN and len(others) > 1:
-                first = others[0]
-            if split not in _TEST:
-                found.append((first, path))
-    except OSError as error:
-        raise unreadable(folder, error) from error
+    for path in _below(folder):
+        first, *others = path.relative_to(folder).parts
+        split = first.lower() if nfc(first) not in known else ""
+        if split in _TRAIN and len(others) > 1:
+            first = others[0]
+        if split not in _TEST:
+            found.append((first, path))
     return found
 
 
@@ -592,14 +654,14 @@ def read_image(
 
     Turned as its EXIF tag says, laid on white where it is transparent, converted to grey (1
     channel, ITU-R 601 luma) or RGB (3), and resized without regard to its proportions (Pillow's
-    antialiased bilinear filter). 16 bits are brought to 8 by the upper byte. Of a file with several
-    frames, the first.
+    antialiased bilinear filter). 16 bits are brought to 8 by the upper byte, and inverted where 0
+    is white. Of a camera's file with a preview (MPO), the picture itself.
 
     ``name``: with which errors begin, if not by the file's.
 
     Raises:
-        DataError: the file is missing, damaged, not a picture of that kind, or would become a blank
-            one: 16 bits of which fewer are used, white ink on nothing.
+        DataError: the file is missing, damaged, not a picture of that kind, holds several, or would
+            become a blank one: 16 bits of which fewer are used, white ink on nothing.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -611,7 +673,7 @@ def read_image(
         raise DataError(f"{name} does not exist; restore it or remove its entry") from error
     except UnidentifiedImageError as error:
         raise DataError(f"{name} is not a picture that Pillow reads; replace it") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"{name} is damaged ({error}); replace it") from error
 
 
@@ -644,12 +706,16 @@ def _to_pixels(
     """A picture that Pillow has opened, as ``read_image`` says."""
     from PIL import Image, ImageOps
 
+    tags = getattr(picture, "tag_v2", {})  # of a TIFF file
+    _require_one_meaning(picture, tags, name)
     # Pillow itself drops the lower byte of 16-bit colours; what it reads is known before it does.
     cut = any("16" in str(tile[3]) for tile in getattr(picture, "tile", ()))
     image = ImageOps.exif_transpose(picture)
     if image.mode.startswith("I;16"):
         pixels = np.asarray(image)
         _require_sixteen_bits(int(pixels.max()), name)
+        if tags.get(_TIFF_INK) == _ZERO_IS_WHITE:  # which Pillow heeds up to 8 bits
+            pixels = ~pixels
         image = Image.fromarray((pixels >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise DataError(
@@ -666,6 +732,28 @@ def _to_pixels(
     if channels == 1:
         return pixels[None]
     return pixels.transpose(2, 0, 1)
+
+
+def _require_one_meaning(picture: Any, tags: Mapping[int, Any], name: str) -> None:
+    """DataError for a file of which Pillow would show something else than it holds.
+
+    Args:
+        picture: as Pillow has opened it.
+        tags: of a TIFF file.
+        name: with which the error begins.
+    """
+    frames = getattr(picture, "n_frames", 1)
+    problem = ""
+    if frames > 1 and picture.format != "MPO":
+        problem = f"holds {frames} pictures (frames, pages); save the one that is meant"
+    elif picture.mode == "L" and _SIGNED in tags.get(_TIFF_NUMBERS, ()):
+        problem = "has signed 8-bit pixels; convert it to unsigned ones"
+    elif picture.mode.startswith("I;16") and "transparency" in picture.info:
+        problem = "has 16 bits and a transparent grey level; convert it to 8 bits"
+    elif picture.mode == "CMYK" and picture.format == "JPEG" and "adobe" not in picture.info:
+        problem = "is a CMYK JPEG that does not say whether 0 is ink; convert it to RGB"
+    if problem:
+        raise DataError(f"{name}: {problem}")
 
 
 def _require_sixteen_bits(largest: int, name: str) -> None:

@@ -10,7 +10,7 @@ and a device reads its data by them.
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,7 +79,8 @@ def image_folder(
         parts = [files.each_file(folder, list(map(str, classes or ())))]
     else:
         places, left_out = files.split_folders(folder)
-        parts = [files.class_files(place) for place in places]
+        reached: dict[tuple[int, int], Path] = {}
+        parts = [files.class_files(place, reached) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -111,7 +112,12 @@ def image_folder(
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
-    return described(data, *(f"pictures below {name} are left out" for name in left_out))
+    notes = [f"pictures below {name} are left out" for name in left_out]
+    for place in places:
+        loose = files.loose_pictures(place)
+        if loose:
+            notes.append(f"{loose} pictures in {place.name} itself, of no class, are left out")
+    return described(data, *notes)
 
 
 def npz(
@@ -148,7 +154,7 @@ def npz(
 
     def build() -> RawDataset:
         arrays = files.read_npz(file)
-        names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
+        names = _npz_names(arrays)
         train = files.array_examples(file, arrays, names[0], names[1], bad)
         test = train.take(np.arange(0))
         if names[2] in arrays and not blanks:
@@ -179,7 +185,18 @@ def npz(
         "blanks": blanks,
     }
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
-    return described(replace(data, named=num_classes is not None))
+    held = files.npz_names(file)
+    read = _npz_names(held)[: 2 if blanks else 4]
+    left_out = [name for name in held if name not in read]
+    return described(
+        replace(data, named=num_classes is not None),
+        *(f"array {name!r} is left out" for name in left_out),
+    )
+
+
+def _npz_names(arrays: Collection[str]) -> tuple[str, ...]:
+    """Those of ``_NPZ_NAMES`` of which an archive has the first; our own where it has none."""
+    return next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
 
 
 def csv(

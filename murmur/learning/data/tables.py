@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from murmur.common import require_integer
 from murmur.learning.data import cells, examples
 from murmur.learning.data.blanks import STRICT, Blanks
-from murmur.learning.data.cache import encoder_folder
+from murmur.learning.data.cache import cache_folder, encoder_folder, key_of
+from murmur.learning.data.digests import of_arrays
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.files import open_csv, read_stored
 from murmur.settings import Seed
@@ -492,7 +493,8 @@ def huggingface(
     bad = Blanks(blanks)
     parts = reading.read(frames, places, declared, bad)
     data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
-    return replace(data, blanks=bad.rows)
+    unread = [f"split {part!r} is left out" for part in found if part not in wanted]
+    return replace(data, blanks=bad.rows, notes=(*data.notes, *unread))
 
 
 def _dataset(
@@ -556,6 +558,8 @@ def _dataset(
         texts=first.texts,
         named=first.named,
     )
+    if first.owners is not None:  # numbers do not tell one person from another
+        found = replace(found, digests={"owners": of_arrays(*(part.owners for part in parts))})
     return examples.described(found, *notes)
 
 
@@ -1087,6 +1091,24 @@ def _csv_frame(files: Iterable[str | Path], blanks: Blanks = STRICT) -> pandas.D
     return pandas.concat(blocks, ignore_index=True)
 
 
+def _cache_of(place: Path) -> str:
+    """Where ``datasets`` keeps what it decodes of a local folder: its own cache goes by times.
+
+    Raises:
+        DataError: it would pass over a folder of ``place``.
+    """
+    every = [(path.relative_to(place).parts, path) for path in sorted(place.rglob("*"))]
+    below = [path for parts, path in every if not any(part.startswith(".") for part in parts)]
+    for path in below:
+        if path.is_symlink() and path.is_dir():
+            raise DataError(
+                f"{path}: is a link to a folder, which `datasets` does not follow; put the folder "
+                "there, or use dataset=image_folder for pictures"
+            )
+    key = key_of("datasets", [path for path in below if path.is_file()], {})
+    return str(cache_folder(None) / f"datasets-{key}")
+
+
 def _hub(path: str | None, name: str | None) -> tuple[dict[str, Any], bool]:
     """The splits of a local folder or of a data set on the hub.
 
@@ -1110,14 +1132,16 @@ def _hub(path: str | None, name: str | None) -> tuple[dict[str, Any], bool]:
         if any((place / file).exists() for file in SAVED):
             found = datasets.load_from_disk(str(place))
         else:
-            where = str(place) if place.exists() else path
-            config = datasets.load_dataset_builder(where, name).config
+            where, kept = path, None
+            if place.exists():
+                where, kept = str(place), _cache_of(place)
+            config = datasets.load_dataset_builder(where, name, cache_dir=kept).config
             is_csv = type(config).__name__ == "CsvConfig"
             if is_csv and place.exists():  # as ``table`` reads them: nothing is guessed
                 frames = {str(part): _csv_frame(files) for part, files in config.data_files.items()}
                 read = partial(datasets.Dataset.from_pandas, preserve_index=False)
                 return {part: read(frame) for part, frame in frames.items()}, False
-            found = datasets.load_dataset(where, name)
+            found = datasets.load_dataset(where, name, cache_dir=kept)
     except DataError:
         raise
     except Exception as error:  # whatever a loader, the network or a file raises

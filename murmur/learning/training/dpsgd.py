@@ -264,12 +264,14 @@ class PerSampleGradients:
 
 
 def without_dropout(flat: FlatModel) -> nn.Module:
-    """A copy of the module in training mode, but that it drops nothing."""
+    """A copy of the module in training mode, but that it drops nothing; its gradients are dense."""
     module = copy.deepcopy(flat.module)
     flat.train(module)
     for layer in module.modules():
         if isinstance(layer, Dropout | nn.modules.dropout._DropoutNd):
             layer.eval()
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            layer.sparse = False
     return module
 
 
@@ -323,7 +325,7 @@ def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
         found: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
         if found is None:  # no output depends on it
             found = torch.zeros(count, parameter.numel(), device=parameter.device)
-        samples[name] = found.flatten(1)
+        samples[name] = found.reshape(count, -1)  # of a single number, too
         parameter.grad_sample = None  # type: ignore[attr-defined]
     return samples
 

@@ -38,16 +38,20 @@ class HookedModule(GradSampleModule):
 
     def add_hooks(self, **how: Any) -> None:
         """See Opacus; called once, when the module is wrapped."""
+        names = {layer: name for name, layer in self._module.named_modules()}
         for layer in self.iterate_submodules(self._module):
             if type(layer) not in self.GRAD_SAMPLERS:
                 prepare_layer(layer)
-            layer.register_forward_hook(partial(self._capture, how))
+            layer.register_forward_hook(partial(self._capture, how, names[layer]))
         self.enable_hooks()
 
-    def _capture(self, how: dict[str, Any], layer: nn.Module, inputs: Any, output: Any) -> None:
+    def _capture(
+        self, how: dict[str, Any], name: str, layer: nn.Module, inputs: Any, output: Any
+    ) -> None:
         """Take the layer's inputs now, and its output's gradient when it comes.
 
-        A forward hook of PyTorch's; Opacus keeps activations and combines both.
+        A forward hook of PyTorch's; Opacus keeps activations and combines both. ValueError, which
+        names the layer's parameters, where it cannot.
         """
         reached = output if isinstance(output, Tensor) else output[0]
         if not reached.requires_grad:
@@ -58,13 +62,17 @@ class HookedModule(GradSampleModule):
         layer.training = training
 
         def backwards(gradient: Tensor) -> None:
-            self.capture_backprops_hook(
-                layer,
-                inputs,
-                (gradient,),
-                loss_reduction=how["loss_reduction"],
-                batch_first=how["batch_first"],
-            )
+            try:
+                self.capture_backprops_hook(
+                    layer,
+                    inputs,
+                    (gradient,),
+                    loss_reduction=how["loss_reduction"],
+                    batch_first=how["batch_first"],
+                )
+            except Exception as error:  # Opacus's and PyTorch's own, of several kinds
+                own = [part for part, p in layer.named_parameters(name, False) if p.requires_grad]
+                raise ValueError(f"{', '.join(own)} of {type(layer).__name__}") from error
 
         reached.register_hook(backwards)
 

@@ -288,6 +288,11 @@ def _require_exact(
     """
     try:
         samples = gradients.samples(x, y, torch.ones(len(x), 1, device=x.device))
+    except ValueError as error:
+        raise ValueError(
+            f"model={kind}: DP-SGD has no per-sample gradients for {error}; freeze it, or choose "
+            "another layer"
+        ) from error
     except Exception as error:  # PyTorch's and Opacus's own, of several kinds
         raise ValueError(
             f"model={kind}: DP-SGD has no per-sample gradients for it "

@@ -469,7 +469,7 @@ class NbaflNoise:
         each = discrete_noise_multiplier(self.epsilon, self.delta, count)
         sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         if sigma < gaussian.FINEST * _grid(self.clip, sigma):
-            each = discrete_noise_multiplier(self.epsilon, self.delta, count, fine=False)
+            each = discrete_noise_multiplier(self.epsilon, self.delta, count, 0)
             sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma
 

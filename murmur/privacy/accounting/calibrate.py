@@ -41,22 +41,27 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
     return math.exp(decreasing_root(excess, -40.0, safe)) * math.sqrt(count)
 
 
-def discrete_noise_multiplier(epsilon: float, delta: float, count: int, fine: bool = True) -> float:
+def discrete_noise_multiplier(
+    epsilon: float, delta: float, count: int, steps: float = math.inf
+) -> float:
     """The same for discrete Gaussian noise: what its grid adds is paid for.
 
     Args:
         epsilon: of all releases together, finite and above 0.
         delta: of the same, in (0, 1).
         count: releases.
-        fine: whether σ will be at least ``gaussian.FINEST`` grid steps; else, and where many
-            releases cost nearly nothing each, the noise is known by its concentrated DP only.
+        steps: Δ in grid steps. Where σ would be below ``gaussian.FINEST`` of them, ε above
+            ``gaussian.LARGEST_EPSILON``, or many releases cost nearly nothing each, the noise is
+            known by its concentrated DP only.
 
     Raises:
         ValueError: ε not finite and above 0, or δ not in (0, 1).
     """
     slack = count * gaussian.log_ratio(gaussian.FINEST)
-    if fine and 4 * slack < epsilon:
-        return gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
+    if 4 * slack < epsilon <= gaussian.LARGEST_EPSILON:
+        each = gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
+        if each * steps >= gaussian.FINEST:
+            return each
     return math.sqrt(count / (2 * rdp.largest_rho(epsilon * _LATTICE, delta)))
 
 
@@ -97,7 +102,7 @@ def sampled_noise_multiplier(
 
     # Sampling only helps, but integer orders, from 2 on, cost √2-fold noise at a large ε. A
     # distribution gains some 15% on these, more at a large ε; it takes long where noise is small.
-    unsampled = 2 * discrete_noise_multiplier(epsilon, delta, steps, fine=False)
+    unsampled = 2 * discrete_noise_multiplier(epsilon, delta, steps, 0)
     most = least_noise(by_renyi, epsilon, 1e-2, unsampled, precision=1e-2)
     least = 0.7 * most
     while cost(least) <= epsilon:

@@ -111,7 +111,8 @@ class LotSchedule:
                 epsilon, delta, rate, steps, self.sensitivity
             )
         else:
-            multiplier = size * calibrate.discrete_noise_multiplier(epsilon, delta, steps)
+            moved = size * self.sensitivity
+            multiplier = size * calibrate.discrete_noise_multiplier(epsilon, delta, steps, moved)
         try:
             return SampledGaussian(rate, multiplier, self.sensitivity)
         except ValueError as error:

@@ -116,7 +116,9 @@ class Central(ServerNoise):
         budget = self.budget
         rate = self.cohorts.rate
         if rate is None or rate == 1:
-            return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+            return discrete_noise_multiplier(
+                budget.epsilon, budget.delta, budget.releases, CLIP_STEPS
+            )
         return sampled_noise_multiplier(
             budget.epsilon, budget.delta, rate, budget.releases, CLIP_STEPS
         )

@@ -56,7 +56,9 @@ class Distributed(Clipped):
         budget = self.budget
         if budget.aside:
             return budget.noise_multiplier(1 - budget.aside, budget.releases)
-        return discrete_noise_multiplier(budget.epsilon, budget.delta_of_noise, budget.releases)
+        return discrete_noise_multiplier(
+            budget.epsilon, budget.delta_of_noise, budget.releases, _EXCHANGED
+        )
 
     @cached_property
     def _shares(self) -> dict[str, DistributedGaussian]:

@@ -66,6 +66,9 @@ def test_a_changed_source_or_setting_is_another_data_set(tmp_path):
     load(cache, sources=[source], build=forbidden)
     stamp = source.stat().st_mtime_ns
     os.utime(source, ns=(stamp, stamp + 1))
+    load(cache, sources=[source], build=forbidden)
+    source.write_text("two")
+    os.utime(source, ns=(stamp, stamp))
     load(cache, sources=[source])
     load(cache, sources=[source], settings={"size": 3})
     assert len(folders(cache)) == 3
