@@ -11,6 +11,7 @@ and a device reads its data by them.
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from murmur.learning.data import files
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.examples import DataError, Dataset, described, split_test
+from murmur.learning.data.examples import DataError, Dataset, split_test
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -109,7 +110,8 @@ def image_folder(
         "blanks": blanks,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
-    return described(data, *(f"pictures below {name} are left out" for name in left_out))
+    notes = (f"pictures below {name}, another split for evaluation" for name in left_out)
+    return replace(data, notes=tuple(notes))
 
 
 def npz(
@@ -174,9 +176,7 @@ def npz(
         "split": [test_fraction, split_seed],
         "blanks": blanks,
     }
-    return described(
-        load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
-    )
+    return load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
 
 
 def csv(
@@ -245,9 +245,7 @@ def csv(
         "blanks": blanks,
     }
     sources = [file, *pictures]
-    return described(
-        load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
-    )
+    return load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
 
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:

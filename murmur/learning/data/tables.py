@@ -182,13 +182,14 @@ class Reading:
             ids = None
             if self.client is not None:
                 ids = owner_ids(frame[self.client], f"{place}: column {self.client!r}")
-            parts.append(Part(Examples(seen, own), ids, classes, left_out, texts))
+            found = Part(Examples(seen, own), ids, classes, tuple(inputs), left_out, texts)
+            parts.append(found)
         return parts
 
     def _inputs(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
-        """The columns that a model sees, and those that pandas has written for itself.
+        """The columns that a model sees, and what is said of those that it does not.
 
         Raises:
             DataError: a column is missing, a part has no rows, or inputs must be named.
@@ -197,9 +198,13 @@ class Reading:
         left_out: list[str] = []
         if self.named is not None:
             inputs = list(map(str, self.named))
+            others = [name for name in frames[0] if name not in known and name not in inputs]
+            if others:
+                left_out.append(f"columns that are not among the inputs: {_listed(others)}")
         else:
-            left_out = _unnamed(frames[0], places[0])
-            inputs = [name for name in frames[0] if name not in known and name not in left_out]
+            indices = _unnamed(frames[0], places[0])
+            inputs = [name for name in frames[0] if name not in known and name not in indices]
+            left_out += [f"column {name!r}, an index" for name in indices]
         for frame, place in zip(frames, places, strict=True):
             for name in [*known, *inputs]:
                 if name not in frame:
@@ -328,13 +333,15 @@ class Part:
         examples: inputs and labels.
         owners: whose each example is, as text; None where no column says so.
         classes: names of the classes in the order of their numbers.
-        left_out: columns that pandas has written for itself.
+        inputs: columns that a model sees.
+        left_out: what was not used, and why.
         texts: whether inputs are numbers of words.
     """
 
     examples: Examples
     owners: list[str] | None
     classes: tuple[str, ...]
+    inputs: tuple[str, ...]
     left_out: tuple[str, ...]
     texts: bool = False
 
@@ -385,10 +392,14 @@ def table(
         frames.append(_frame("test_path", test_path))
         places.append(f"{path}, {test_path}")
     parts = reading.read(frames, places, blanks=bad)
+    read = sum(len(part.examples) for part in parts)
     if rows_per_owner is not None:
         parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
     found = _dataset("table", parts, test_fraction, split_seed, split, test_owners)
-    return replace(found, blanks=bad.rows)
+    notes = found.notes
+    if more := read - len(found.train) - len(found.test):
+        notes = (*notes, f"{more:,} rows beyond rows_per_owner={rows_per_owner}")
+    return replace(found, blanks=bad.rows, notes=notes)
 
 
 def huggingface(
@@ -438,7 +449,8 @@ def huggingface(
     bad = Blanks(blanks)
     parts = reading.read(frames, places, declared, bad)
     data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
-    return replace(data, blanks=bad.rows)
+    others = tuple(f"split {part!r}" for part in found if part not in wanted)
+    return replace(data, blanks=bad.rows, notes=(*data.notes, *others))
 
 
 def _dataset(
@@ -465,7 +477,6 @@ def _dataset(
     first = parts[0]
     train = first.examples
     test = parts[-1].examples
-    notes = [f"column {name!r}, an index, is left out" for name in first.left_out]
     halves = None
     owners = None
     tested = None
@@ -475,7 +486,6 @@ def _dataset(
         split = "owners"
         halves = examples.split_owners(owners, test_owners, split_seed)
         tested = _owner_numbers(owners[halves[1]])
-        notes.append(f"{len(np.unique(tested))} owners of test rows")
     elif len(parts) == 1:
         together = owners if split == "owners" else None
         halves = examples.split_test(len(train), test_fraction, split_seed, together)
@@ -489,10 +499,20 @@ def _dataset(
     classes = first.classes
     shape = train.images.shape[1:]
     count = max(2, len(classes))
-    found = Dataset(
-        name, train, test, count, shape, owners, split, classes, (), tested, first.texts
+    return Dataset(
+        name,
+        train,
+        test,
+        count,
+        shape,
+        owners,
+        split,
+        classes,
+        first.left_out,
+        tested,
+        first.texts,
+        columns=first.inputs,
     )
-    return examples.described(found, *notes)
 
 
 def _column(numbers: Sequence[float]) -> Images:
