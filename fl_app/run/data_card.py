@@ -13,6 +13,7 @@ shows single rows as they were understood; nothing keeps them.
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -51,7 +52,7 @@ Spread = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitRows:
     """How many rows each split has.
 
     Attributes:
@@ -70,7 +71,7 @@ class Rows:
         return (getattr(self, name) for name in SPLITS)
 
 
-SPLITS = tuple(field.name for field in fields(Rows))
+SPLITS = tuple(field.name for field in fields(SplitRows))
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class ClassRows:
     """
 
     name: str
-    rows: Rows
+    rows: SplitRows
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class DataCard:
 
     source: str
     is_own: bool
-    rows: Rows
+    rows: SplitRows
     owners: int | None
     owner_rows: Spread | None
     classes: tuple[ClassRows, ...]
@@ -216,7 +217,7 @@ class DataCard:
         """Whose rows they are."""
         if self.owners is None or self.owner_rows is None:
             return "nothing says whose a row is"
-        return f"{self.owners:,}, {_between(self.owner_rows)} rows each, test rows aside"
+        return f"{self.owners:,}, {_between(self.owner_rows, 'row', 'rows')} each, test rows aside"
 
     def _classes(self) -> list[list[str]]:
         """Each class with its rows; first those that a split lacks, which must be seen."""
@@ -233,7 +234,8 @@ class DataCard:
         if self.kind == "numbers":
             return f"{channels:,} numbers {within}"
         if self.kind == "texts":
-            return f"texts of {_between(self.words or (0, 0))} words, cut at {width:,}"
+            words = _between(self.words or (0, 0), "word", "words")
+            return f"texts of {words}, cut at {width:,}"
         size = f"{height:,} × {width:,}"
         if self.kind == "pictures":
             size += ", grey" if channels == 1 else ", in colours"
@@ -253,9 +255,9 @@ class DataCard:
 
     def _clients(self, clients: Clients) -> str:
         """How the partition has shared out the rows."""
-        each = f"{_between(clients.rows)} rows"
+        each = _between(clients.rows, "row", "rows")
         if clients.classes is not None:
-            each += f" and {_between(clients.classes)} classes"
+            each += f" and {_between(clients.classes, 'class', 'classes')}"
         return f"{clients.count:,}, {each} each: {printable(clients.partition)}"
 
 
@@ -339,12 +341,10 @@ def _card(
     return DataCard(
         source=source,
         is_own=is_own,
-        rows=Rows(*map(len, splits)),
+        rows=SplitRows(*map(len, splits)),
         owners=owners,
         owner_rows=owner_rows,
-        classes=tuple(
-            ClassRows(name, Rows(*rows)) for name, rows in zip(names, counts.tolist(), strict=True)
-        ),
+        classes=tuple(map(ClassRows, names, (SplitRows(*rows) for rows in counts.tolist()))),
         kind=kind,
         shape=data.input_shape,
         words=words,
@@ -449,7 +449,7 @@ def rows_shown(config: DictConfig, count: int, width: int) -> list[str]:
     lines = []
     for row in np.unique(np.linspace(0, last, min(count, last + 1)).astype(int)).tolist():
         label = int(data.train.labels[row])
-        name = _short(data.classes[label]) if data.classes else str(label)
+        name = _short(data.classes[label] if data.classes else str(label))
         owner = f", owner {data.owners[row]}" if data.owners is not None else ""
         lines += [f"row {row:,} (from 0): class {name}{owner}", *_drawn(data, row, width)]
     return lines
@@ -465,16 +465,19 @@ def _drawn(data: Dataset, row: int, width: int) -> list[str]:
         return ["".join(2 * _SHADES[level] for level in line) for line in levels]
     numbers = values.reshape(-1)
     if data.texts:
-        numbers = numbers[numbers != 0].astype(np.int64)
+        numbers = numbers[numbers != 0]
     shown = [f"{value:.7g}" for value in numbers.tolist()]
-    if len(data.columns) == len(shown):
+    if len(data.columns) == data.input_shape[0] and not data.texts:
         shown = [f"{_short(name)} {text}" for name, text in zip(data.columns, shown, strict=True)]
     return _fitted([[text] for text in shown], width, _MAX_ROW_LINES)
 
 
-def _between(spread: Spread) -> str:
+def _between(spread: Spread, one: str, more: str) -> str:
+    """The fewest and the most of something, in words."""
     low, high = spread
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    if low == high:
+        return f"{low:,} {one if low == 1 else more}"
+    return f"{low:,} to {high:,} {more}"
 
 
 def _number(value: float) -> str:
@@ -500,8 +503,8 @@ def _fitted(
 ) -> list[str]:
     """Items, each of words, in at most ``most`` lines of ``room`` cells.
 
-    Where not all fit, the first ones and how many there are besides; of one that does not, its
-    first words.
+    Where not all fit, the first ones and how many there are besides; where none does, the first
+    words.
 
     Args:
         items: no line ends within a word, but where one is wider than a line.
@@ -510,16 +513,20 @@ def _fitted(
         head: words before all items.
         mark: behind each but the last.
     """
-    lines = _filled(head.split(), room)
-    for shown in range(min(len(items), most * room), 0, -1):
+
+    def filled(shown: int) -> list[str]:
         words = head.split()
         for place, item in enumerate(items[:shown], start=1):
             words += [*item[:-1], item[-1] + mark * (place < len(items))]
         if shown < len(items):
             words.append(f"and {len(items) - shown:,} more")
-        lines = _filled(words, room)
-        if len(lines) <= most:
-            return lines
+        return _filled(words, room)
+
+    if len(items) <= most * room and len(whole := filled(len(items))) <= most:
+        return whole
+    some = range(1, min(len(items), most * room))
+    shown = bisect_left(some, True, key=lambda count: len(filled(count)) > most)
+    lines = filled(shown if head else max(shown, 1))
     if len(lines) > most:
         lines[most - 1] = f"{set_cell_size(lines[most - 1], room - 2).rstrip()} …"
     return lines[:most]
