@@ -15,7 +15,7 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from itertools import chain
@@ -303,12 +303,13 @@ def card_of_own(data: Dataset, source: str) -> DataCard:
         data: all for training. Its blank rows are left out.
         source: where they lie.
     """
-    rows = np.setdiff1d(np.arange(len(data.train)), list(data.blanks))
     left_out = list(data.notes)
     if data.blanks:
         left_out.append(f"{len(data.blanks):,} rows that cannot be read: they are blank records")
-    nobody = data.test.labels[:0]
-    splits = [data.train.labels[rows], nobody, nobody, data.test.labels]
+        rows = np.setdiff1d(np.arange(len(data.train)), list(data.blanks))
+        data = replace(data, train=data.train.take(rows), blanks={})
+    nobody = data.train.labels[:0]
+    splits = [data.train.labels, nobody, nobody, nobody]
     return _card(data, source, True, splits, left_out, None)
 
 

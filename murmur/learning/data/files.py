@@ -276,6 +276,15 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays of an .npz file; DataError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return list(archive.files)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, error) from error
+
+
 def array_examples(
     path: Path,
     arrays: Mapping[str, NDArray[Any]],

@@ -176,7 +176,15 @@ def npz(
         "split": [test_fraction, split_seed],
         "blanks": blanks,
     }
-    return load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
+    data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
+    present = files.array_names(file)
+    read = next((names for names in _NPZ_NAMES if names[0] in present), _NPZ_NAMES[0])
+    if blanks:
+        read = read[:2]
+    others = [name for name in present if name not in read]
+    if not others:
+        return data
+    return replace(data, notes=(f"arrays {', '.join(others)}",))
 
 
 def csv(
@@ -245,7 +253,11 @@ def csv(
         "blanks": blanks,
     }
     sources = [file, *pictures]
-    return load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
+    data = load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
+    with files.open_csv(file, Blanks(blanks)) as (header, _):
+        if header[0]:
+            return data
+    return replace(data, notes=("column '', an index",))
 
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:
