@@ -1,4 +1,4 @@
-"""Runs and results from Python, for notebooks: ``from fl_app.api import results, run``.
+"""Runs, data and results from Python, for notebooks: ``from fl_app.api import results, run``.
 
 Examples:
     >>> result = run(["strategy=fedavg", "federation.num_rounds=3"])  # doctest: +SKIP
@@ -21,7 +21,9 @@ from murmur.privacy.statement import Statement
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["ConfigError", "Result", "results", "run"]
+    from fl_app.run.data_card import DataCard
+
+__all__ = ["ConfigError", "Result", "data_card", "results", "run"]
 
 _TURNS = threading.Lock()
 
@@ -93,11 +95,29 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     with _TURNS, usual_settings():
         ready = prepare(words)
         console = Console(quiet=not progress, markup=False, emoji=False)
+        for line in ready.card.shown(console.width):
+            console.print(line, soft_wrap=True, highlight=False)
         with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
             ready.run()
     done = read_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None
     return Result(ready.folder.path, done.rows, done.metrics, done.statement)
+
+
+def data_card(overrides: Sequence[str] = ()) -> "DataCard":
+    """What a run would understand of its data, without the run: counts and names, no row.
+
+    ``print`` shows it as `murmur data` does, below its heading: no ε covers these facts.
+
+    Args:
+        overrides: as typed behind ``murmur``.
+
+    Raises:
+        ConfigError: the data cannot be read, or the settings are wrong.
+    """
+    from fl_app.run.prepare import card_of
+
+    return card_of(overrides)
 
 
 def results(folder: str | Path) -> "pandas.DataFrame":

@@ -33,12 +33,16 @@ from murmur.common import counted, printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from rich.console import Console
+
+    from fl_app.run.data_card import DataCard
 
 NEWLINE = "\n"
 TOOLS = {
     "advise": "what to choose: settings, rounds, a budget, the ε of a result",
     "audit": "attack a release and measure its epsilon",
     "completion": "a script with which your shell completes murmur's words",
+    "data": "what was understood of the data: rows, owners, classes, inputs",
     "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
@@ -216,7 +220,9 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     if not any(map(is_hydra, words)):
         warm_up(sweep)
     with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
-        expected = sweep.check()
+        cards, expected = sweep.check()
+    for card in cards:
+        _show_card(card, console)
     for settings, line in expected:
         print(f"{settings or 'all jobs'}: {line}")
     sweep.begin()
@@ -236,6 +242,12 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
         atexit.register(_silence)  # runs before what libraries have registered until here
     jobs = sweep.jobs or sweep.folder.jobs()
     return 0 if len(sweep.folder.finished(jobs)) == len(jobs) else 1
+
+
+def _show_card(card: "DataCard", console: "Console") -> None:
+    """Say what was understood of the data."""
+    for line in card.shown(console.width):
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def _silence() -> None:
@@ -321,6 +333,7 @@ def run(overrides: list[str]) -> int:
     from murmur.round.task import RunError
 
     folder = ready.folder
+    _show_card(ready.card, console)
     for line in ready.opening:
         console.print(line, style="yellow", soft_wrap=True, highlight=False)
     try:

@@ -22,6 +22,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
+from fl_app.run.data_card import MAX_WIDTH, data_card
 from fl_app.run.experiment import Experiment
 from murmur.round.task import RunError, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
@@ -64,6 +65,7 @@ def main(grid: Grid, context: Context) -> None:
             # `murmur` says the same itself, and its engines silence Flower's log.
             is_heard = logging.getLogger("flwr").isEnabledFor(logging.INFO)
             if is_heard:
+                _tell(data_card(config).shown(MAX_WIDTH))
                 _tell(prepare.opening_lines(experiment))
             experiment.run(grid, folder)
             if is_heard:

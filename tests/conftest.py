@@ -33,6 +33,7 @@ THOROUGH = (
     "fl_app/device/test_non_interference.py",
     "fl_app/sweep/test_sweep.py",
     "fl_app/test_cli.py",
+    "fl_app/run/test_data_card.py",
     "fl_app/test_fuzz.py",
     "strategies/test_neighbours_of_releases.py",
     "strategies/test_budget_by_threat.py",

@@ -177,11 +177,14 @@ class OwnData:
         """
         return self._data_of(self._nothing(), client)
 
+    def place(self, client: int) -> str:
+        """Where the data of ``client`` lie."""
+        return str(self.owner.data).replace("{client}", str(client))
+
     def read(self, client: int, blanks: bool = True) -> Dataset:
         """What the owner's files hold of ``client``; see ``load_own``."""
-        place = str(self.owner.data).replace("{client}", str(client))
         cache = self.folder / "cache"
-        return load_own(place, self.owner, self.terms, cache, self.schema, blanks)
+        return load_own(self.place(client), self.owner, self.terms, cache, self.schema, blanks)
 
     def look(self, client: int) -> Dataset:
         """``read``, for the owner, who can mend what a run would answer with blank records.

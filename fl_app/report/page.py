@@ -23,6 +23,7 @@ import fl_app
 from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.figures import additive_figure
+from fl_app.run.data_card import HEADING, DataCard
 from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file, three_digits
 from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding
@@ -32,7 +33,11 @@ _MOST_SCORES = 6  # beside the first
 
 
 def page(
-    source: reading.Source, now: datetime, over: str | None = None, by: str | None = None
+    source: reading.Source,
+    now: datetime,
+    over: str | None = None,
+    by: str | None = None,
+    publish: bool = False,
 ) -> str:
     """The whole report as HTML.
 
@@ -41,6 +46,7 @@ def page(
         now: when it is made.
         over: swept key along the first figure's axis; None: chosen by what was swept.
         by: swept key with a line for each value; None: the same.
+        publish: whether facts of the data that no ε covers are left out.
 
     Raises:
         ConfigError: ``over`` or ``by`` was not swept.
@@ -59,7 +65,8 @@ def page(
     shown = [figure for figure in found if figure is not None]
     others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
-    partitions = _partitions(grouping)
+    partitions = [] if publish else _partitions(grouping)
+    cards = {} if publish else _cards(grouping)
     additive = _additive(grouping)
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
@@ -89,6 +96,8 @@ def page(
         colours=figures.COLOURS,
         figures=shown,
         more=more,
+        cards=cards,
+        cards_heading=HEADING,
         partitions=partitions,
         additive=additive,
         drawn=drawn,
@@ -163,6 +172,16 @@ def _partitions(grouping: settings.Grouping) -> list[figures.Figure]:
             name += f", and {len(labels) - 1} more settings"
         drawn.append(figures.partition_figure(len(drawn), name, held, where))
     return drawn
+
+
+def _cards(grouping: settings.Grouping) -> dict[DataCard, str]:
+    """The data card of each setting's first run, each once: with the first setting's name."""
+    found: dict[DataCard, str] = {}
+    for setting in grouping.settings:
+        for run in [r for r in setting.runs if r.card is not None][:1]:
+            if run.card is not None and len(found) < _MOST_PARTITIONS:
+                found.setdefault(run.card, f"{setting.label}, seed {run.seed}")
+    return found
 
 
 def _additive(grouping: settings.Grouping) -> list[figures.Figure]:

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from pydantic import NonNegativeInt, TypeAdapter
 
 from fl_app.config.errors import ConfigError
+from fl_app.run.data_card import DataCard
 from murmur.common import counted
 from murmur.privacy.statement import Statement
 
@@ -58,6 +59,7 @@ class Run:
         statement_text: the same for people; "" without one.
         error: why it failed; None: it did not.
         partition: who holds how many examples of which class.
+        card: what was understood of its data.
         provenance: versions, commit and dates.
         problems: files that are there and could not be read.
         layer: weights (classes, bins) of a finished linear model whose features are a table's bins.
@@ -72,6 +74,7 @@ class Run:
     statement_text: str = ""
     error: str | None = None
     partition: Held | None = None
+    card: DataCard | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     layer: NDArray[np.float32] | None = None
@@ -238,6 +241,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
         provenance=part("provenance.json", _mapping, {}),
         partition=part("partition.json", _held, None),
+        card=part("data.json", DataCard.from_json, None),
         problems=tuple(problems),
         layer=layer,
     )

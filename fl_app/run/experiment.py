@@ -33,6 +33,7 @@ from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run import hosts, model_file, results, server
+from fl_app.run.data_card import data_card
 from fl_app.run.population import Population, data_digests, population
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.codec import array_from_bytes
@@ -143,6 +144,7 @@ class Experiment:
             configs = [*checkpoint.configs, self._digest]
             folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
+        folder.save_card(data_card(self.config))
         results.note_start(folder.path)
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)

@@ -124,7 +124,7 @@ def population(config: DictConfig) -> Population:
     Raises:
         ConfigError: the data cannot be read, or the settings do not fit them.
     """
-    return _population(_described(config, "features"), _described(config))
+    return _population(described(config, "features"), described(config))
 
 
 def image_population(config: DictConfig) -> Population:
@@ -133,7 +133,7 @@ def image_population(config: DictConfig) -> Population:
     Raises:
         ConfigError: as ``population``.
     """
-    return _images(_described(config))
+    return _images(described(config))
 
 
 def data_digests(config: DictConfig) -> dict[str, str]:
@@ -149,7 +149,8 @@ def _digests(description: str) -> dict[str, str]:
     return digests_of(_dataset(description))
 
 
-def _described(config: DictConfig, *more: str) -> str:
+def described(config: DictConfig, *more: str) -> str:
+    """All settings of a population in YAML, and ``more`` groups: equal ones are equal texts."""
     keys = ("dataset", "partition", "federation", "seed", *more)
     needed = OmegaConf.create({key: config[key] for key in keys})
     return OmegaConf.to_yaml(needed, resolve=True)

@@ -27,6 +27,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, decided, key_names, suited
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
+from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance
 from murmur.learning.process import LARGE
@@ -52,6 +53,7 @@ class Ready:
             paths are absolute, ``auto`` is decided, folder and name of the run are among them.
         engine: of ``conf/engine`` (``fl_app.engines``).
         folder: the run's, which holds ``overrides.json`` already.
+        card: of its data.
         opening: the lines that it begins with.
         rounds: how many there will be.
         adversary: against whom its rows state ε, in words.
@@ -63,6 +65,7 @@ class Ready:
     overrides: list[str]
     engine: Any
     folder: RunFolder
+    card: DataCard
     opening: list[str]
     rounds: int
     adversary: str
@@ -126,6 +129,7 @@ def prepare(
         overrides=words,
         engine=engine,
         folder=folder,
+        card=data_card(experiment.config),
         opening=opening_lines(experiment),
         rounds=experiment.federation.num_rounds,
         adversary=THREATS[Threat(experiment.strategy.setup.budget.threat)],
@@ -135,6 +139,12 @@ def prepare(
         del experiment
         gc.collect()  # its parts refer to each other, and would stay until Python looks for such
     return ready
+
+
+def card_of(overrides: Sequence[str]) -> DataCard:
+    """The card of the data that ``overrides`` describe; ConfigError where they are wrong."""
+    with _in_typed_words(overrides) as config:
+        return data_card(config)
 
 
 def validated(overrides: Sequence[str]) -> Experiment:
@@ -189,7 +199,9 @@ def opening_lines(experiment: Experiment) -> list[str]:
     if expected is not None:
         lines.append(expected)
     people = experiment.population
-    warnings = (*people.dataset.notes, *people.warnings, *experiment.strategy.warnings())
+    on_card = data_card(experiment.config).left_out
+    notes = [note for note in people.dataset.notes if note not in on_card]
+    warnings = (*notes, *people.warnings, *experiment.strategy.warnings())
     return lines + [
         f"note: {text}" for text in warnings if expected is None or text not in expected
     ]

@@ -5,6 +5,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | file | holds |
 |---|---|
 | ``config.yaml`` | the composed configuration |
+| ``data.json``, ``data.txt`` | the data card: facts of the data, covered by no ε |
 | ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | where the run goes on; its user's only (``Checkpoint``) |
@@ -51,6 +52,7 @@ from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
+from fl_app.run.data_card import DataCard
 from murmur.common import private, private_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
@@ -140,6 +142,11 @@ class RunFolder:
     def save_config(self, config: DictConfig) -> None:
         """``config.yaml``: the composed configuration, whose digest the checkpoint holds."""
         self._write("config.yaml", config_text(config).encode())
+
+    def save_card(self, card: DataCard) -> None:
+        """``data.json``: what was understood of the data, and ``data.txt`` for people."""
+        self._write("data.json", card.to_json())
+        self._write("data.txt", f"{card}\n".encode())
 
     def save_overrides(self, overrides: Sequence[str]) -> None:
         """``overrides.json``: what was typed, so that `murmur resume` can type it again."""

@@ -17,9 +17,9 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
@@ -28,6 +28,9 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from murmur.common import counted, private_folder, replace_file
+
+if TYPE_CHECKING:
+    from fl_app.run.data_card import DataCard
 
 _LOOK_SECONDS = 1.0  # how often who waits for another process looks whether it is done
 _INLINE = "fl_app.engines.inline.InlineEngine"
@@ -195,25 +198,27 @@ class Sweep:
         """The jobs that have no final figures yet."""
         return [job for job in self.jobs if self.folder.metrics(job) is None]
 
-    def check(self) -> list[tuple[str, str]]:
+    def check(self) -> tuple[list["DataCard"], list[tuple[str, str]]]:
         """Build every unfinished job as its run will; of jobs that differ in their seed, one.
 
         It takes a fraction of a second for each, and what is read here need not be read again by
         the jobs, which are forks of this process.
 
         Returns:
-            What sets each job apart from all others, and what it is expected to reach; none where
-            nothing is known beforehand.
+            The card of each data set; and what sets each job apart from all others, and what it is
+            expected to reach: none where nothing is known beforehand.
 
         Raises:
             ConfigError: names all jobs that cannot run.
         """
         unfinished = [job.overrides for job in self.unfinished()]
         if not unfinished:
-            return []  # and import nothing
+            return [], []  # and import nothing
+        from fl_app.run.data_card import data_card
         from fl_app.run.prepare import expectation, validated
 
         common = set.intersection(*map(set, unfinished))
+        cards: dict[DataCard, DataCard] = {}
         expected: list[tuple[str, str]] = []
         refused: list[str] = []
         seen: set[str] = set()
@@ -227,6 +232,8 @@ class Sweep:
             except ConfigError as error:
                 refused.append(str(error))
                 continue
+            card = data_card(experiment.config)
+            cards.setdefault(replace(card, left_out=(), clients=None), card)
             line = expectation(experiment)
             if line is not None:
                 own = [word for word in alike.split() if word not in common]
@@ -235,7 +242,7 @@ class Sweep:
             reasons = "; ".join(dict.fromkeys(refused))
             number = f"{len(refused)} of {counted(len(seen), 'setting')} cannot run"
             raise ConfigError(f"{number}, so nothing was started: {reasons}")
-        return expected
+        return list(cards.values()), expected
 
     def begin(self) -> None:
         """Note the jobs on disk, so that a kill loses none; earlier failures are past.

@@ -40,6 +40,7 @@ from murmur.privacy.policy import GuardRules, Policy
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData
     from fl_app.device.node_settings import OwnerSettings
+    from fl_app.run.data_card import DataCard
 
 OK = "ok"
 WARN = "warn"
@@ -69,12 +70,14 @@ class Check:
         status: ``OK``, ``WARN`` or ``FAIL``.
         found: what is so.
         advice: what to do about it, unless all is well.
+        card: of the data that were looked at, for their owner.
     """
 
     name: str
     status: str
     found: str
     advice: str = ""
+    card: "DataCard | None" = None
 
 
 def main(argv: list[str]) -> int:
@@ -94,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def show(checks: Sequence[Check]) -> None:
-    """Print the checks as a table; what they have found is shown as it is, and is no markup."""
+    """Print the checks as a table, and data cards below; what they have found is no markup."""
     from rich.table import Table
     from rich.text import Text
 
@@ -106,7 +109,11 @@ def show(checks: Sequence[Check]) -> None:
             advice = ""
         mark = Text(check.status, style=styles[check.status])
         table.add_row(mark, check.name, check.found, advice)
-    fl_app.console.console(highlight=False).print(table)
+    console = fl_app.console.console(highlight=False)
+    console.print(table)
+    for check in checks:
+        if check.card is not None:
+            console.print(f"{check.name}:", *check.card.lines(console.width), sep="\n")
 
 
 def attempt(name: str, advice: str, check: Callable[..., Check], *about: Any) -> Check:
@@ -319,24 +326,27 @@ def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:
 
 
 def _client_data(data: "OwnData", client: int) -> Check:
-    """How many examples a client has, read as for a run.
+    """How many examples a client has, read as for a run, and their card.
 
     A warning names rows that count as blank, and what makes a researcher's reader refuse the whole.
     DataError where the data do not fit as a whole.
     """
     from fl_app.device.data import in_short
+    from fl_app.run.data_card import card_of_own
     from murmur.learning.data.examples import DataError
 
     name = f"data of client {client}"
     found = data.look(client)
     count = len(found.train)
+    card = card_of_own(found, data.place(client))
     if found.blanks:
-        return Check(name, WARN, in_short(found.blanks, count), "correct the rows that are named")
+        said = in_short(found.blanks, count)
+        return Check(name, WARN, said, "correct the rows that are named", card)
     try:
         data.read(client, blanks=False)
     except (DataError, ValueError) as error:
-        return Check(name, WARN, f"{count} examples; {error}", "correct what is named")
-    return Check(name, OK, f"{count} examples")
+        return Check(name, WARN, f"{count} examples; {error}", "correct what is named", card)
+    return Check(name, OK, f"{count} examples", card=card)
 
 
 def _public(file: Path) -> Check:

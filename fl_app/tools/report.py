@@ -67,7 +67,8 @@ def report(argv: list[str]) -> int:
     source = read(folder)
     out = Path(options.out or folder / "report.html")
     with fl_app.console.console().status(f"drawing {counted(len(source.runs), 'run')}"):
-        content = page(source, datetime.now(), options.over, options.by).encode()
+        now = datetime.now()
+        content = page(source, now, options.over, options.by, options.publish).encode()
     _write("--out", out.expanduser(), content)
     print(f"report: {out} ({byte_count(len(content))})")
     if options.csv:

@@ -30,7 +30,8 @@ def test_a_run_ends_with_a_card_its_folder_and_two_commands(tmp_path, monkeypatc
     assert main(SMALL) == 0
     said = capsys.readouterr().out
     assert "round 2/2  accuracy" in said
-    assert said.startswith("budget: ε = 8 at δ = 1e-05 for the whole run")
+    assert said.startswith("data: digits; training 1,077, pool 360, validation 0, test 360; ")
+    assert said.splitlines()[1].startswith("budget: ε = 8 at δ = 1e-05 for the whole run")
     assert "so far against a server that reads every message" in said
     card = said[said.index("accuracy   ") :].splitlines()
     lines = [line for line in card if line[0] != " " and not line.startswith("note:")]

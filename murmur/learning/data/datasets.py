@@ -13,7 +13,7 @@ import os
 import socket
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -286,4 +286,7 @@ def medmnist(
         return caching.RawDataset(train, test, num_classes=max(2, int(max(every)) + 1))
 
     settings = {"use_validation": use_validation}
-    return caching.load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)
+    data = caching.load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)
+    if use_validation:
+        return data
+    return replace(data, notes=("the official validation set (dataset.use_validation)",))

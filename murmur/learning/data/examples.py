@@ -6,7 +6,7 @@ sides.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng, require_integer, require_number
 
-_SHOWN = 10  # names of classes in a note
 Rows = NDArray[np.int64]
 
 
@@ -99,12 +98,13 @@ class Dataset:
         owners: whose each train example is, in 0..; None where the data do not say.
         split: whether pool, validation and test set take whole owners, or rows of any.
         classes: names of the classes in the order of their numbers; None: their numbers.
-        notes: what a user should hear of how the data were read.
+        notes: what was left out of the data, and why.
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
         texts: whether inputs are numbers of words, of which none is more than another.
         blanks: train examples that could not be read, and why: zeros of class 0 in their place.
         named: whether the user or the data have named the classes; if not, they are those found.
         digests: of what the reader alone knows, or knows for less (``digests.digests_of``).
+        columns: names of a table's columns that a model sees, in their order.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -124,6 +124,7 @@ class Dataset:
     blanks: Mapping[int, str] = field(default_factory=dict)
     named: bool = False
     digests: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):
@@ -149,20 +150,6 @@ class Dataset:
         if self.split == "owners":
             return self.owners
         return None
-
-
-def described(data: Dataset, *more: str) -> Dataset:
-    """``data`` with notes on how it was read: classes, owners, and ``more``."""
-    names = ""
-    if data.classes is not None:
-        shown = list(data.classes[:_SHOWN])
-        if len(data.classes) > _SHOWN:
-            shown.append("…")
-        names = f" ({', '.join(shown)})"
-    said = [f"{data.num_classes} classes{names}"]
-    if data.owners is not None:
-        said.append(f"{len(np.unique(data.owners))} owners of training rows")
-    return replace(data, notes=(*data.notes, *said, *more))
 
 
 def take_out(

@@ -278,10 +278,13 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def npz_names(path: Path) -> list[str]:
-    """Names of the arrays of an .npz file that ``read_npz`` reads."""
-    with np.load(path, allow_pickle=False) as archive:
-        return list(archive.files)
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays of an .npz file; DataError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return list(archive.files)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, error) from error
 
 
 def array_examples(

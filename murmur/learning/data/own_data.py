@@ -24,7 +24,7 @@ from murmur.learning.data import files
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.examples import DataError, Dataset, described, split_test
+from murmur.learning.data.examples import DataError, Dataset, split_test
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -112,12 +112,12 @@ def image_folder(
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
-    notes = [f"pictures below {name} are left out" for name in left_out]
+    notes = [f"pictures below {name}, another split for evaluation" for name in left_out]
     for place in places:
         loose = files.loose_pictures(place)
         if loose:
-            notes.append(f"{loose} pictures in {place.name} itself, of no class, are left out")
-    return described(data, *notes)
+            notes.append(f"{loose} pictures in {place.name} itself, of no class")
+    return replace(data, notes=tuple(notes))
 
 
 def npz(
@@ -185,13 +185,13 @@ def npz(
         "blanks": blanks,
     }
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
-    held = files.npz_names(file)
-    read = _npz_names(held)[: 2 if blanks else 4]
-    left_out = [name for name in held if name not in read]
-    return described(
-        replace(data, named=num_classes is not None),
-        *(f"array {name!r} is left out" for name in left_out),
-    )
+    data = replace(data, named=num_classes is not None)
+    present = files.array_names(file)
+    read = _npz_names(present)[: 2 if blanks else 4]
+    others = [name for name in present if name not in read]
+    if not others:
+        return data
+    return replace(data, notes=(f"arrays {', '.join(others)}",))
 
 
 def _npz_names(arrays: Collection[str]) -> tuple[str, ...]:
@@ -266,7 +266,11 @@ def csv(
     }
     sources = [file, *pictures]
     data = load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
-    return described(replace(data, named=classes is not None))
+    data = replace(data, named=classes is not None)
+    with files.open_csv(file, Blanks(blanks)) as (header, _):
+        if header[0]:
+            return data
+    return replace(data, notes=("column '', an index",))
 
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:

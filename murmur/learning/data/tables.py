@@ -181,7 +181,7 @@ class Reading:
         named = self.classes is not None or declared[0] is not None
         owners = self._owners(frames, places)
         return [
-            Part(Examples(seen, own), ids, classes, left_out, texts, named)
+            Part(Examples(seen, own), ids, classes, tuple(inputs), left_out, texts, named)
             for seen, own, ids in zip(images, numbers, owners, strict=True)
         ]
 
@@ -238,7 +238,7 @@ class Reading:
     def _inputs(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
-        """The columns that a model sees, and those that pandas has written for itself.
+        """The columns that a model sees, and what is said of those that it does not.
 
         Raises:
             DataError: a column is missing, a part has no rows, or inputs must be named.
@@ -247,9 +247,15 @@ class Reading:
         left_out: list[str] = []
         if self.named is not None:
             inputs = list(map(str, self.named))
+            others = [name for name in frames[0] if name not in known and name not in inputs]
+            if others:
+                left_out.append(
+                    f"columns that are not among the inputs: {cells.listed(others, _COLUMNS)}"
+                )
         else:
-            left_out = _unnamed(frames[0], places[0])
-            inputs = [name for name in frames[0] if name not in known and name not in left_out]
+            indices = _unnamed(frames[0], places[0])
+            inputs = [name for name in frames[0] if name not in known and name not in indices]
+            left_out += [f"column {name!r}, an index" for name in indices]
         for frame, place in zip(frames, places, strict=True):
             for name in [*known, *inputs]:
                 if name not in frame:
@@ -381,7 +387,8 @@ class Part:
         examples: inputs and labels.
         owners: whose each example is, as text; None where no column says so.
         classes: names of the classes in the order of their numbers.
-        left_out: columns that pandas has written for itself.
+        inputs: columns that a model sees.
+        left_out: what was not used, and why.
         texts: whether inputs are numbers of words.
         named: whether somebody has named the classes, or they are those found.
     """
@@ -389,6 +396,7 @@ class Part:
     examples: Examples
     owners: list[str] | None
     classes: tuple[str, ...]
+    inputs: tuple[str, ...]
     left_out: tuple[str, ...]
     texts: bool = False
     named: bool = False
@@ -440,10 +448,14 @@ def table(
         frames.append(_frame("test_path", test_path))
         places.append(f"{path}, {test_path}")
     parts = reading.read(frames, places, blanks=bad)
+    read = sum(len(part.examples) for part in parts)
     if rows_per_owner is not None:
         parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
     found = _dataset("table", parts, test_fraction, split_seed, split, test_owners)
-    return replace(found, blanks=bad.rows)
+    notes = found.notes
+    if more := read - len(found.train) - len(found.test):
+        notes = (*notes, f"{more:,} rows beyond rows_per_owner={rows_per_owner}")
+    return replace(found, blanks=bad.rows, notes=notes)
 
 
 def huggingface(
@@ -493,8 +505,8 @@ def huggingface(
     bad = Blanks(blanks)
     parts = reading.read(frames, places, declared, bad)
     data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
-    unread = [f"split {part!r} is left out" for part in found if part not in wanted]
-    return replace(data, blanks=bad.rows, notes=(*data.notes, *unread))
+    others = tuple(f"split {part!r}" for part in found if part not in wanted)
+    return replace(data, blanks=bad.rows, notes=(*data.notes, *others))
 
 
 def _dataset(
@@ -521,7 +533,6 @@ def _dataset(
     first = parts[0]
     train = first.examples
     test = parts[-1].examples
-    notes = [f"column {name!r}, an index, is left out" for name in first.left_out]
     halves = None
     owners = None
     tested = None
@@ -531,7 +542,6 @@ def _dataset(
         split = "owners"
         halves = examples.split_owners(owners, test_owners, split_seed, train.labels)
         tested = _owner_numbers(owners[halves[1]])
-        notes.append(f"{len(np.unique(tested))} owners of test rows")
     elif len(parts) == 1:
         together = owners if split == "owners" else None
         halves = examples.split_test(train.labels, test_fraction, split_seed, together)
@@ -545,7 +555,10 @@ def _dataset(
     classes = first.classes
     shape = train.images.shape[1:]
     count = max(2, len(classes))
-    found = Dataset(
+    digests = {}
+    if first.owners is not None:  # numbers do not tell one person from another
+        digests = {"owners": of_arrays(*(part.owners for part in parts))}
+    return Dataset(
         name,
         train,
         test,
@@ -554,13 +567,13 @@ def _dataset(
         owners,
         split,
         classes,
-        test_owners=tested,
-        texts=first.texts,
+        first.left_out,
+        tested,
+        first.texts,
         named=first.named,
+        digests=digests,
+        columns=first.inputs,
     )
-    if first.owners is not None:  # numbers do not tell one person from another
-        found = replace(found, digests={"owners": of_arrays(*(part.owners for part in parts))})
-    return examples.described(found, *notes)
 
 
 def _row_of(place: str, row: int) -> str:

@@ -37,10 +37,11 @@ def test_classes_owners_and_what_is_left_out_are_printed(tmp_path, capsys):
     words = [*FEDAVG, "engine=inline", "federation.num_rounds=1", "federation.num_clients=4"]
     words += ["dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "dataset.client=user"]
     assert main([*words, "partition=natural", f"results_dir={tmp_path}"]) == 0
-    said = capsys.readouterr().out
-    assert "note: 2 classes (no, yes)" in said
-    assert "note: 7 owners of training rows" in said
-    assert "note: column '', an index, is left out" in said
+    said = " ".join(capsys.readouterr().out.split())
+    assert "classes 2, as training/test: no: " in said and ", yes: " in said
+    assert "owners 7, 10 rows each" in said
+    assert "left out column '', an index" in said
+    assert "note: column" not in said
 
 
 def test_a_statement_says_that_rows_of_protected_owners_are_public(tmp_path, capsys):

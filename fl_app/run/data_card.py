@@ -1,0 +1,544 @@
+"""The data card: what was understood of the data, before anybody trains.
+
+A few lines say where the data come from, how many rows each split has, whose they are, the classes
+by name with their counts, what a model sees, what was left out, and how the rest is shared out. A
+person sees at once that there are four classes where he has two.
+
+All of this are facts of the data, and no budget covers them. A card holds counts and names, never a
+row, and since the least value of a feature is somebody's cell, ranges are rounded outwards to one
+digit. A run's folder keeps the card; `murmur report --publish` leaves it out. Of a
+device's data only `murmur doctor device` makes one: for its owner, written nowhere. ``rows_shown``
+shows single rows as they were understood; nothing keeps them.
+"""
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from pydantic import TypeAdapter
+from rich.cells import cell_len, set_cell_size
+
+from fl_app.run.population import Population, described, image_population
+from murmur.common import printable
+from murmur.learning.data import datasets
+from murmur.learning.data.examples import Dataset, Examples
+from murmur.learning.data.partitions import Dealt, Shares
+
+HEADING = "facts of the data, covered by no ε"
+MAX_LINES = 12
+MAX_WIDTH = 100
+
+_INDENT = 10  # cells before the text of a line
+_MAX_NAME = 40  # cells of a name that are shown
+_MAX_ROW_LINES = 8  # of a row's numbers
+_MAX_DRAWN = 32  # cells of a drawn picture's width
+_SHADES = " .:-=+*#%@"  # from black to white, on a dark terminal
+_PLACES = ("name", "path", "root", "test_path", "train", "test")  # settings that say where
+_EXPONENT_FROM = 1e7
+_BLOCK = 256  # examples whose bounds are looked for at a time
+
+Kind = Literal["numbers", "texts", "pictures", "arrays"]
+Spread = tuple[int, int]
+"""The fewest and the most."""
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """How many rows each split has.
+
+    Attributes:
+        training: in none of the other splits.
+        pool: public.
+        validation: of nobody, to score models on.
+        test: the data set's own, or held out of it.
+    """
+
+    training: int
+    pool: int
+    validation: int
+    test: int
+
+    def __iter__(self) -> Iterator[int]:
+        return (getattr(self, name) for name in SPLITS)
+
+
+SPLITS = tuple(field.name for field in fields(SplitRows))
+
+
+@dataclass(frozen=True)
+class ClassRows:
+    """A class.
+
+    Attributes:
+        name: as its label says.
+        rows: that have it.
+    """
+
+    name: str
+    rows: SplitRows
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a model sees.
+
+    Attributes:
+        name: of the column.
+        low, high: between which its numbers lie, rounded outwards; None: it is no single number.
+    """
+
+    name: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Clients:
+    """A partition's shape.
+
+    Attributes:
+        partition: its class and settings.
+        count: how many clients there are.
+        rows: of one client.
+        classes: of one client; None: it draws its rows whenever it is asked.
+    """
+
+    partition: str
+    count: int
+    rows: Spread
+    classes: Spread | None
+
+
+@dataclass(frozen=True)
+class DataCard:
+    """What was understood of the data.
+
+    Attributes:
+        source: where they come from.
+        is_own: whether they are a user's own, and no set that Murmur knows by name.
+        rows: of all classes.
+        owners: whose rows are not in the test set; None: nothing says whose a row is.
+        owner_rows: of one owner.
+        classes: in the order of their numbers.
+        kind: of an input.
+        shape: (C, H, W) of an input.
+        words: of a text; None: inputs are no texts.
+        low, high: between which all numbers lie, rounded outwards.
+        columns: that a model sees; none where the data are no table.
+        left_out: what was not used, and why.
+        clients: None: their data are not here, or these are one client's own.
+    """
+
+    source: str
+    is_own: bool
+    rows: SplitRows
+    owners: int | None
+    owner_rows: Spread | None
+    classes: tuple[ClassRows, ...]
+    kind: Kind
+    shape: tuple[int, int, int]
+    words: Spread | None
+    low: float
+    high: float
+    columns: tuple[Column, ...]
+    left_out: tuple[str, ...]
+    clients: Clients | None
+
+    def __str__(self) -> str:
+        return "\n".join([HEADING, *self.lines()])
+
+    def lines(self, width: int = MAX_WIDTH) -> list[str]:
+        """At most ``MAX_LINES`` - 1 lines, since a heading may stand above them.
+
+        Args:
+            width: cells of a line at most, if they are no more than ``MAX_WIDTH``. What does not
+                fit is counted.
+        """
+        room = max(min(width, MAX_WIDTH) - _INDENT, 1)
+        left_out = [printable(reason).split() for reason in self.left_out] or [["nothing"]]
+        inputs = self._input()
+        if self.columns:
+            inputs += ":"
+        parts = {
+            "data": [_short(self.source, room)],
+            "rows": _fitted(self._rows(), room, 2),
+            "owners": _fitted([self._owners().split()], room, 1),
+            "classes": [],
+            "inputs": _fitted(self._columns(), room, 2, inputs),
+            "left out": _fitted(left_out, room, 2, mark=";"),
+        }
+        if self.clients is not None:
+            parts["clients"] = _fitted([self._clients(self.clients).split()], room, 1)
+        head = f"{len(self.classes):,}, as {'/'.join(self._of_filled(SPLITS))}:"
+        rest = MAX_LINES - 1 - sum(map(len, parts.values()))
+        parts["classes"] = _fitted(self._classes(), room, rest, head)
+        return [
+            f"{'' if place else label:{_INDENT}}{text}"
+            for label, texts in parts.items()
+            for place, text in enumerate(texts)
+        ]
+
+    def shown(self, width: int) -> list[str]:
+        """What a run says of its data before it starts: of a user's own all, else one line."""
+        if self.is_own:
+            return self.lines(width)
+        rows = ", ".join(chain(*self._rows()))
+        said = [self.source, rows, f"{len(self.classes):,} classes", self._input(), *self.left_out]
+        return [f"data: {'; '.join(said)}"]
+
+    def to_json(self) -> bytes:
+        """As a run's folder keeps it, below its heading."""
+        told = {"heading": HEADING, **asdict(self)}
+        return json.dumps(told, indent=1, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "DataCard":
+        """What ``to_json`` wrote; ValueError for anything else."""
+        return TypeAdapter(cls).validate_json(content, strict=True)
+
+    def _rows(self) -> list[list[str]]:
+        """How many rows each split has."""
+        return [[f"{name} {count:,}"] for name, count in zip(SPLITS, self.rows, strict=True)]
+
+    def _of_filled(self, each: Iterable[Any]) -> list[Any]:
+        """What stands for a split that has a row, of one for ``each`` split."""
+        return [of_split for of_split, count in zip(each, self.rows, strict=True) if count]
+
+    def _owners(self) -> str:
+        """Whose rows they are."""
+        if self.owners is None or self.owner_rows is None:
+            return "nothing says whose a row is"
+        return f"{self.owners:,}, {_between(self.owner_rows, 'row', 'rows')} each, test rows aside"
+
+    def _classes(self) -> list[list[str]]:
+        """Each class with its rows; first those that a split lacks, which must be seen."""
+        shown = []
+        for each in sorted(self.classes, key=lambda each: 0 not in self._of_filled(each.rows)):
+            counts = "/".join(f"{count:,}" for count in self._of_filled(each.rows))
+            shown.append([f"{_short(each.name)}: {counts}"])
+        return shown
+
+    def _input(self) -> str:
+        """What one input is."""
+        channels, height, width = self.shape
+        within = f"within {_number(self.low)} to {_number(self.high)}"
+        if self.kind == "numbers":
+            return f"{channels:,} numbers {within}"
+        if self.kind == "texts":
+            words = _between(self.words or (0, 0), "word", "words")
+            return f"texts of {words}, cut at {width:,}"
+        size = f"{height:,} × {width:,}"
+        if self.kind == "pictures":
+            size += ", grey" if channels == 1 else ", in colours"
+        else:
+            size = f"{channels:,} × {size}"
+        return f"{self.kind} of {size}, {within}"
+
+    def _columns(self) -> list[list[str]]:
+        """The columns that a model sees."""
+        shown = []
+        for column in self.columns:
+            name = _short(column.name)
+            if column.low is not None and column.high is not None:
+                name += f" {_number(column.low)} to {_number(column.high)}"
+            shown.append([name])
+        return shown
+
+    def _clients(self, clients: Clients) -> str:
+        """How the partition has shared out the rows."""
+        each = _between(clients.rows, "row", "rows")
+        if clients.classes is not None:
+            each += f" and {_between(clients.classes, 'class', 'classes')}"
+        return f"{clients.count:,}, {each} each: {printable(clients.partition)}"
+
+
+def data_card(config: DictConfig) -> DataCard:
+    """The card of the run that ``config`` describes, before any features are computed.
+
+    Raises:
+        ConfigError: the data cannot be read, or the settings do not fit them.
+    """
+    return _data_card(described(config))
+
+
+@lru_cache(maxsize=2)
+def _data_card(description: str) -> DataCard:
+    config = OmegaConf.create(description)
+    assert isinstance(config, DictConfig)
+    people = image_population(config)
+    data = people.dataset
+    node = OmegaConf.to_container(config.dataset, resolve=True)
+    assert isinstance(node, dict)
+    target = str(node["_target_"])
+    is_own = target.rpartition(".")[0] != datasets.__name__
+    source = data.name
+    if is_own:
+        places = [f"{key}={node[key]}" for key in _PLACES if isinstance(node.get(key), str)]
+        source = " ".join([target.rpartition(".")[2], *places])
+    split = np.zeros(len(data.train), np.int64)
+    split[people.public_rows] = SPLITS.index("pool")
+    split[people.held_out] = SPLITS.index("validation")
+    splits = [data.train.labels[split == place] for place in range(3)]
+    is_pilot = config.federation.pilot is not None
+    left_out = [*data.notes, *_unused(people, len(splits[0]), is_pilot)]
+    clients = None
+    if len(people.shards):
+        clients = _shape(people, config.partition)
+    return _card(data, source, is_own, [*splits, data.test.labels], left_out, clients)
+
+
+def card_of_own(data: Dataset, source: str) -> DataCard:
+    """The card of one client's own data, as its owner's device reads them.
+
+    Args:
+        data: all for training. Its blank rows are left out.
+        source: where they lie.
+    """
+    left_out = list(data.notes)
+    if data.blanks:
+        left_out.append(f"{len(data.blanks):,} rows that cannot be read: they are blank records")
+        rows = np.setdiff1d(np.arange(len(data.train)), list(data.blanks))
+        data = replace(data, train=data.train.take(rows), blanks={})
+    nobody = data.train.labels[:0]
+    splits = [data.train.labels, nobody, nobody, nobody]
+    return _card(data, source, True, splits, left_out, None)
+
+
+def _card(
+    data: Dataset,
+    source: str,
+    is_own: bool,
+    splits: Sequence[NDArray[np.int64]],
+    left_out: Sequence[str],
+    clients: Clients | None,
+) -> DataCard:
+    """The card of a data set whose ``splits``, in the order of ``SPLITS``, have these labels."""
+    known = data.classes or ()
+    found = 1 + max(int(labels.max(initial=-1)) for labels in splits)
+    count = max(len(known) or data.num_classes, found)
+    names = [*known, *map(str, range(len(known), count))]
+    counts = np.stack([np.bincount(labels, minlength=count) for labels in splits], axis=1)
+    owners = None
+    owner_rows = None
+    if data.owners is not None and len(data.owners):
+        sizes = np.unique(data.owners, return_counts=True)[1]
+        owners = len(sizes)
+        owner_rows = _spread(sizes)
+    kind = _kind(data)
+    words = None
+    if kind == "texts" and _parts(data):
+        lengths = [np.count_nonzero(part.images, axis=(1, 2, 3)) for part in _parts(data)]
+        words = _spread(np.concatenate(lengths))
+    low, high = _bounds([part.images for part in _parts(data)])
+    return DataCard(
+        source=source,
+        is_own=is_own,
+        rows=SplitRows(*map(len, splits)),
+        owners=owners,
+        owner_rows=owner_rows,
+        classes=tuple(map(ClassRows, names, (SplitRows(*rows) for rows in counts.tolist()))),
+        kind=kind,
+        shape=data.input_shape,
+        words=words,
+        low=low,
+        high=high,
+        columns=_columns_of(data),
+        left_out=tuple(left_out),
+        clients=clients,
+    )
+
+
+def _parts(data: Dataset) -> list[Examples]:
+    """Those of training and test examples that there are."""
+    return [part for part in (data.train, data.test) if len(part)]
+
+
+def _kind(data: Dataset) -> Kind:
+    channels, height, width = data.input_shape
+    if data.texts:
+        return "texts"
+    if height == width == 1:
+        return "numbers"
+    if channels in (1, 3) and height > 1 and width > 1:
+        return "pictures"
+    return "arrays"
+
+
+def _columns_of(data: Dataset) -> tuple[Column, ...]:
+    """The columns of a table; ranges of those that are one number each."""
+    if len(data.columns) != data.input_shape[0] or _kind(data) != "numbers":
+        return tuple(map(Column, data.columns))
+    found = []
+    for place, name in enumerate(data.columns):
+        low, high = _bounds([part.images[:, place] for part in _parts(data)])
+        found.append(Column(name, low, high))
+    return tuple(found)
+
+
+def _unused(people: Population, private: int, is_pilot: bool) -> list[str]:
+    """Training rows that nobody has, and why."""
+    if is_pilot:
+        return [f"{private:,} training rows: a pilot draws clients' rows from the pool"]
+    if not len(people.shards):
+        return [f"{private:,} training rows: clients' data are on their devices"]
+    unused = private - int(people.shards.sizes.sum()) if isinstance(people.shards, Dealt) else 0
+    if unused:
+        return [f"{unused:,} training rows, which the partition gives to no client"]
+    return []
+
+
+def _shape(people: Population, node: DictConfig) -> Clients:
+    """What a partition has made, by its shares."""
+    shares = people.shards
+    assert isinstance(shares, Shares)
+    classes = None
+    if isinstance(shares, Dealt):
+        holders = np.repeat(np.arange(len(shares)), shares.sizes)
+        labels = people.dataset.train.labels[shares.rows]
+        held = np.unique(holders * people.dataset.num_classes + labels)
+        classes = _spread(np.bincount(held // people.dataset.num_classes))
+    plain = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(plain, dict)
+    name = str(plain.pop("_target_")).rpartition(".")[2]
+    settings = ", ".join(f"{key}={value}" for key, value in plain.items() if value is not None)
+    partition = f"{name}({settings})" if settings else name
+    return Clients(partition, len(shares), _spread(shares.sizes), classes)
+
+
+def _spread(counts: NDArray[np.integer[Any]]) -> Spread:
+    """The fewest and the most of ``counts``."""
+    return int(counts.min()), int(counts.max())
+
+
+def _bounds(parts: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
+    """Numbers of one digit between which all of ``parts`` lie; 0 and 0 without any."""
+    if not parts:
+        return 0.0, 0.0
+    least, greatest = math.inf, -math.inf
+    for part in parts:
+        for start in range(0, len(part), _BLOCK):
+            block = part[start : start + _BLOCK]  # small enough for a processor's cache
+            least = min(least, float(block.min()))
+            greatest = max(greatest, float(block.max()))
+    return _outwards(least, ROUND_FLOOR), _outwards(greatest, ROUND_CEILING)
+
+
+def _outwards(value: float, rounding: str) -> float:
+    """``value`` with one digit; six are what 32 bits surely have."""
+    return float(Context(prec=1, rounding=rounding).plus(Decimal(f"{value:.6g}")))
+
+
+def rows_shown(config: DictConfig, count: int, width: int) -> list[str]:
+    """Lines with ``count`` training rows as they were understood, evenly apart.
+
+    For a terminal of ``width`` cells only: they are the data themselves.
+
+    Raises:
+        ConfigError: as ``data_card``.
+    """
+    data = image_population(config).dataset
+    last = len(data.train) - 1
+    lines = []
+    for row in np.unique(np.linspace(0, last, min(count, last + 1)).astype(int)).tolist():
+        label = int(data.train.labels[row])
+        name = _short(data.classes[label] if data.classes else str(label))
+        owner = f", owner {data.owners[row]}" if data.owners is not None else ""
+        lines += [f"row {row:,} (from 0): class {name}{owner}", *_drawn(data, row, width)]
+    return lines
+
+
+def _drawn(data: Dataset, row: int, width: int) -> list[str]:
+    """A row's inputs, as a picture or as numbers."""
+    values = data.train.images[row]
+    if _kind(data) == "pictures":
+        grey = values.mean(axis=0)
+        step = max(1, -(-grey.shape[1] // min(_MAX_DRAWN, width // 2)))
+        levels = (np.clip(grey[::step, ::step], 0, 1) * (len(_SHADES) - 1)).round().astype(int)
+        return ["".join(2 * _SHADES[level] for level in line) for line in levels]
+    numbers = values.reshape(-1)
+    if data.texts:
+        numbers = numbers[numbers != 0]
+    shown = [f"{value:.7g}" for value in numbers.tolist()]
+    if len(data.columns) == data.input_shape[0] and not data.texts:
+        shown = [f"{_short(name)} {text}" for name, text in zip(data.columns, shown, strict=True)]
+    return _fitted([[text] for text in shown], width, _MAX_ROW_LINES)
+
+
+def _between(spread: Spread, one: str, more: str) -> str:
+    """The fewest and the most of something, in words."""
+    low, high = spread
+    if low == high:
+        return f"{low:,} {one if low == 1 else more}"
+    return f"{low:,} to {high:,} {more}"
+
+
+def _number(value: float) -> str:
+    """A bound for people."""
+    if value.is_integer() and abs(value) < _EXPONENT_FROM:
+        return f"{value:,.0f}"
+    return f"{value:g}"
+
+
+def _short(name: str, most: int = _MAX_NAME) -> str:
+    """A name of somebody's on one line, its middle left out where it is long."""
+    name = printable(name)
+    if cell_len(name) <= most:
+        return name
+    end = name[-(most // 2) :]
+    while cell_len(end) > most // 2:
+        end = end[1:]
+    return f"{set_cell_size(name, max(most - 1 - cell_len(end), 0))}…{end}"
+
+
+def _fitted(
+    items: Sequence[Sequence[str]], room: int, most: int, head: str = "", mark: str = ","
+) -> list[str]:
+    """Items, each of words, in at most ``most`` lines of ``room`` cells.
+
+    Where not all fit, the first ones and how many there are besides; where none does, the first
+    words.
+
+    Args:
+        items: no line ends within a word, but where one is wider than a line.
+        room: of a line.
+        most: lines.
+        head: words before all items.
+        mark: behind each but the last.
+    """
+
+    def filled(shown: int) -> list[str]:
+        words = head.split()
+        for place, item in enumerate(items[:shown], start=1):
+            words += [*item[:-1], item[-1] + mark * (place < len(items))]
+        if shown < len(items):
+            words.append(f"and {len(items) - shown:,} more")
+        return _filled(words, room)
+
+    if len(items) <= most * room and len(whole := filled(len(items))) <= most:
+        return whole
+    some = range(1, min(len(items), most * room))
+    shown = bisect_left(some, True, key=lambda count: len(filled(count)) > most)
+    lines = filled(shown if head else max(shown, 1))
+    if len(lines) > most:
+        lines[most - 1] = f"{set_cell_size(lines[most - 1], room - 2).rstrip()} …"
+    return lines[:most]
+
+
+def _filled(words: Sequence[str], room: int) -> list[str]:
+    """``words`` in lines of at most ``room`` cells, as many as it takes."""
+    lines = [""]
+    for word in words:
+        word = _short(word, room)
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > room:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
