@@ -34,6 +34,8 @@ from murmur.common import counted, printable
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from fl_app.run.results import RunFolder
+
 NEWLINE = "\n"
 TOOLS = {
     "advise": "what to choose: settings, rounds, a budget, the ε of a result",
@@ -322,12 +324,12 @@ def run(overrides: list[str]) -> int:
 
     folder = ready.folder
     for line in ready.opening:
-        console.print(line, style="yellow", soft_wrap=True, highlight=False)
+        console.print(line, style="yellow", highlight=False)
     try:
         with LiveProgress(folder, ready.rounds, console, ready.adversary):
             ready.run()
     except KeyboardInterrupt:
-        print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
+        print(f"murmur: interrupted; {_goes_on(folder)}", file=sys.stderr)
         return 130
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
@@ -343,6 +345,16 @@ def run(overrides: list[str]) -> int:
         return 0
     print("murmur: no round was accepted: never did the quorum of clients answer", file=sys.stderr)
     return 1
+
+
+def _goes_on(folder: "RunFolder") -> str:
+    """How the interrupted run in ``folder`` goes on, if it does."""
+    from fl_app.run.progress import shown_path
+
+    begun = folder.rows() or folder.has_ledger()
+    if begun and not folder.checkpoint_path.exists():
+        return f"it kept no checkpoints; what it has done is in {folder.path}"
+    return f"`murmur resume {shown_path(folder.path)}` goes on from here"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
 from fl_app.run.experiment import Experiment
-from murmur.round.task import RunError, printable_line
+from murmur.round.task import RunError, in_words, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
@@ -76,7 +76,7 @@ def main(grid: Grid, context: Context) -> None:
             elif config.run_dir is None:
                 log(logging.ERROR, "murmur: %s", error)
             with contextlib.suppress(OSError):  # a full disk is told by the error itself
-                folder.save_error(f"{type(error).__name__}: {error}", trace)
+                folder.save_error(in_words(error), trace)
             raise
 
 
