@@ -98,7 +98,7 @@ def refuse(tmp_path, monkeypatch, capsys):
         (["strategy=privatkt"], ["strategy=privatkt", "did you mean privatekt"]),
         (["privacy.epsilon=-3"], ["privacy.epsilon=-3", "above 0"]),
         (["privacy.epsilon=0"], ["privacy.epsilon=0", "above 0"]),
-        (["strategy.K=400"], ["strategy.K=400", "1..360"]),
+        (["strategy=votes", "strategy.K=400"], ["strategy.K=400", "1..360"]),
         (["federation.num_clients=5000"], ["num_clients=5000", "1077"]),
         (["federation.public=1437"], ["federation.public=1437", "1437 examples"]),
         (
@@ -180,8 +180,64 @@ def test_errors_name_the_key_or_the_tool_as_a_user_types_it(words, said, capsys)
     assert capsys.readouterr().err.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strategy", "votes"], "strategy votes: write strategy=votes"),
+        (["seed", "2"], "seed 2: write seed=2"),
+        (["--strategy=votes"], "--strategy=votes: write strategy=votes, without dashes"),
+        (["--strategy", "votes"], "--strategy: write strategy=votes, without dashes"),
+        (["partition.alpha=0.3"], "type partition=dirichlet partition.alpha=0.3"),
+        (["gama=0.2"], "did you mean strategy.gamma=0.2 of strategy=dpfl_bnn?"),
+        (["epsilon=3"], "did you mean privacy.epsilon=3?"),
+        (["stratgy=votes"], "did you mean strategy=votes?"),
+        (
+            ["strategy=dp_fedavg", "privacy.threat=local"],
+            "type strategy=fedavg privacy=local protection=distributed privacy.threat=local",
+        ),
+    ],
+)
+def test_a_slip_is_answered_by_what_was_typed_and_what_was_meant(words, said, capsys):
+    assert main(words) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"murmur: {words[0]}") and said in line and line.count("\n") == 1
+    meant = re.search(r"(?:write|type|did you mean) ([^,?\n]+?)(?: of |, |\?|$)", line.strip())[1]
+    of = re.search(r" of (strategy=\w+)\?", line)
+    compose([*([of[1], "privacy=none"] if of else []), *meant.split()])  # which can be typed
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("partition", ["partition=dirichlet  ", "# partition=iid"]),
+        ("partition=dirichlet", ["alpha: 0.5", "min_size"]),
+        ("partition.alpha", ["partition=dirichlet: alpha: 0.5", "partition=virtual: alpha: null"]),
+        ("privacy.epsilon", ["privacy=local: epsilon: ", "privacy=none: epsilon: .inf"]),
+        ("seed", ["seed: 1 "]),
+    ],
+)
+def test_help_about_a_key_shows_it_and_little_else(word, said, capsys):
+    assert main(["--help", word]) == 0
+    shown = capsys.readouterr().out
+    assert all(each in shown for each in said)
+    assert "server_may_set" not in shown and "_target_" not in shown
+    assert len(shown.splitlines()) < 30
+
+
+def test_help_about_no_key_says_what_is_near(capsys):
+    assert main(["--help", "partion"]) == 2
+    assert "did you mean partition" in capsys.readouterr().err
+
+
+def test_help_is_tools_and_groups_on_two_screens(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 60
+    assert "[class_statistics]" in shown and "num_clients" not in shown
+
+
 def test_a_hint_names_ten_keys_at_most(capsys):
-    assert main(["gama=0.2"]) == 2
+    assert main(["xyzzyq=0.2"]) == 2
     hint = capsys.readouterr().err.partition("nearest are ")[2].partition(";")[0]
     assert len(hint.split(", ")) == 10
 

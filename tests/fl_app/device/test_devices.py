@@ -274,4 +274,5 @@ def test_a_sum_that_lacks_a_device_says_how_many_it_needs(files, tmp_path):
         run_devices(files, tmp_path, *words, off=[1])
     said = str(error.value)
     assert "no client answered" not in said
-    assert "2 of 3 clients are left, a sum needs 3" in said
+    assert "a sum needs 3 clients, and 2 are there" in said
+    assert "1 client (1): not asked: no node that hosts it is online" in said
