@@ -152,7 +152,7 @@ def _require_trust(config: DictConfig, words: Sequence[Override]) -> None:
         choice, instead = "strategy", f"strategy=fedavg privacy=local {instead}"
     raise ConfigError(
         f"{choice}={typed.get(choice, 'this')} privacy.threat={threat}: a trusted server adds the "
-        f"noise, which is privacy.threat=central; where clients are to add it, type {instead}"
+        f"noise; privacy.threat=central says so. Where clients are to add it, type {instead}"
     )
 
 
