@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import run_folder_path, to_overrides
+from fl_app.config.overrides import in_typed_keys, run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
 from fl_app.run.experiment import Experiment
@@ -74,7 +74,7 @@ def main(grid: Grid, context: Context) -> None:
             if not isinstance(error, RunError | ConfigError):  # a bug
                 trace = traceback.format_exc().rstrip()
             elif config.run_dir is None:
-                log(logging.ERROR, "murmur: %s", error)
+                log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
             with contextlib.suppress(OSError):  # a full disk is told by the error itself
                 folder.save_error(in_words(error), trace)
             raise
@@ -95,7 +95,7 @@ def _composed(context: Context) -> DictConfig:
     try:
         return compose(to_overrides(context.run_config))
     except ConfigError as error:
-        log(logging.ERROR, "murmur: %s", error)
+        log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
         raise
 
 

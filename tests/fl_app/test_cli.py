@@ -233,7 +233,7 @@ def test_help_is_tools_and_groups_on_two_screens(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) < 60
-    assert "[class_statistics]" in shown and "num_clients" not in shown
+    assert "[votes]" in shown and "num_clients" not in shown
 
 
 def test_a_hint_names_ten_keys_at_most(capsys):
