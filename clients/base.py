@@ -150,8 +150,8 @@ class Client(ABC):
     purposes: tuple[str, ...] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
-        setup.budget.require_threat(type(self).__name__, self.threats)
-        setup.budget.require_unit(type(self).__name__, self.units)
+        setup.budget.require_threat("this strategy", self.threats)
+        setup.budget.require_unit("this strategy", self.units)
         self.setup = setup
         self.trainer = setup.trainer
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from fl_app.run.data_card import DataCard
 
+    from fl_app.run.results import RunFolder
+
 NEWLINE = "\n"
 TOOLS = {
     "advise": "what to choose: settings, rounds, a budget, the ε of a result",
@@ -162,13 +164,18 @@ def _hydra(arguments: list[str]) -> int:
 
         print(help_text(TOOLS))
         return 0
+    if len(arguments) == 2 and arguments[0] in ("--help", "-h"):
+        from fl_app.config.conf_files import help_about
+
+        print(help_about(arguments[1]))
+        return 0
     from fl_app.config.composition import compose
 
     if arguments == ["--version"]:
         print(f"murmur {fl_app.version()}")
         return 0
     if arguments and re.fullmatch(r"[\w-]+", arguments[0]) and arguments[0][0] != "-":
-        raise ConfigError(f"{arguments[0]}: is no tool; {nearest(arguments[0], TOOLS)}")
+        raise ConfigError(_not_a_tool(*arguments[:2]))
     options = _options(arguments)
     words: list[str] = options.overrides
     if options.multirun:
@@ -183,6 +190,21 @@ def _hydra(arguments: list[str]) -> int:
     return max(statuses, default=0)
 
 
+def _not_a_tool(word: str, value: str = "VALUE") -> str:
+    """What to say of a first ``word`` that is no tool: a key without its =, or a slip."""
+    if _is_key(word):
+        return f"{word} {value}: write {word}={value}"
+    return f"{word}: is no tool; {nearest(word, TOOLS)}"
+
+
+def _is_key(word: str) -> bool:
+    """Whether ``word`` is a setting, or a group of them."""
+    from fl_app.config.composition import known_keys
+    from fl_app.config.conf_files import groups
+
+    return word in groups() or word in known_keys()
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     """The command as Hydra's parser reads it.
 
@@ -194,10 +216,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
     parser = get_args_parser()
     known = {name for action in parser._actions for name in action.option_strings}
-    for word in arguments:
-        name = word.partition("=")[0]
+    for word, following in zip(arguments, [*arguments[1:], "VALUE"], strict=True):
+        name, _, value = word.partition("=")
         if name in _INSTEAD:
             raise ConfigError(f"{word}: {_INSTEAD[name]}")
+        if name.startswith("--") and _is_key(name[2:]):
+            raise ConfigError(f"{word}: write {name[2:]}={value or following}, without dashes")
         if name.startswith("-") and name not in known:
             raise ConfigError(f"{word}: is no option; {nearest(name, known)}")
     try:
@@ -335,12 +359,12 @@ def run(overrides: list[str]) -> int:
     folder = ready.folder
     _show_card(ready.card, console)
     for line in ready.opening:
-        console.print(line, style="yellow", soft_wrap=True, highlight=False)
+        console.print(line, style="yellow", highlight=False)
     try:
         with LiveProgress(folder, ready.rounds, console, ready.adversary):
             ready.run()
     except KeyboardInterrupt:
-        print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
+        print(f"murmur: interrupted; {_goes_on(folder)}", file=sys.stderr)
         return 130
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
@@ -356,6 +380,16 @@ def run(overrides: list[str]) -> int:
         return 0
     print("murmur: no round was accepted: never did the quorum of clients answer", file=sys.stderr)
     return 1
+
+
+def _goes_on(folder: "RunFolder") -> str:
+    """How the interrupted run in ``folder`` goes on, if it does."""
+    from fl_app.run.progress import shown_path
+
+    begun = folder.rows() or folder.has_ledger()
+    if begun and not folder.checkpoint_path.exists():
+        return f"it kept no checkpoints; what it has done is in {folder.path}"
+    return f"`murmur resume {shown_path(folder.path)}` goes on from here"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OPTION = "--wide"
 _UNCUT = 10_000
 POLL_SECONDS = 0.2  # between two looks of a live display
+WIDE = 120  # letters from which on a live display has room for sentences
 _wide = False
 
 
@@ -124,12 +125,14 @@ class LiveDisplay(ABC):
 
     def __init__(self, heading: str, console: "Console") -> None:
         from rich import progress  # `murmur --help` needs no library
+        from rich.table import Column
 
+        words = Column(no_wrap=True, overflow="ellipsis")
         self._bar = progress.Progress(
             progress.TextColumn(heading),
             progress.MofNCompleteColumn(),
-            progress.BarColumn(),
-            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(40 if console.width >= WIDE else 10),
+            progress.TextColumn("{task.description}", markup=False, table_column=words),
             progress.TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,

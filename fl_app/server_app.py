@@ -19,12 +19,12 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import run_folder_path, to_overrides
+from fl_app.config.overrides import in_typed_keys, run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
 from fl_app.run.data_card import MAX_WIDTH, data_card
 from fl_app.run.experiment import Experiment
-from murmur.round.task import RunError, printable_line
+from murmur.round.task import RunError, in_words, printable_line
 from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
@@ -76,9 +76,9 @@ def main(grid: Grid, context: Context) -> None:
             if not isinstance(error, RunError | ConfigError):  # a bug
                 trace = traceback.format_exc().rstrip()
             elif config.run_dir is None:
-                log(logging.ERROR, "murmur: %s", error)
+                log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
             with contextlib.suppress(OSError):  # a full disk is told by the error itself
-                folder.save_error(f"{type(error).__name__}: {error}", trace)
+                folder.save_error(in_words(error), trace)
             raise
 
 
@@ -97,7 +97,7 @@ def _composed(context: Context) -> DictConfig:
     try:
         return compose(to_overrides(context.run_config))
     except ConfigError as error:
-        log(logging.ERROR, "murmur: %s", error)
+        log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
         raise
 
 

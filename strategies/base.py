@@ -27,7 +27,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
+from murmur.common import counted, experiment_rng
 from murmur.learning.codec import Codec, Integers, array_from_bytes
 from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 Parameters = NDArray[np.float32]
 
+MOST_REASONS = 3  # that the end of such a run names
 PATIENCE = 3  # rounds without a single answer after which a run ends
 _COHORT = "cohort"  # of a snapshot: the next round's number, and its clients
 _BEFORE = "before"  # clients and how often they answered before the rounds
@@ -514,11 +515,10 @@ class CohortStrategy(Strategy, ABC):
             self.before.update(outcome.possibly_released)
         self.sums.remember(outcome.sizes)
         if not outcome.answered or not outcome.counted:
-            client, reason = next(iter(outcome.failed.items()))
             raise RunError(
                 f"only {len(outcome.answered)} of {asked} clients answered before the rounds "
-                f"({question.purpose}); client {client} said: {reason}. Run it again: answers once "
-                "paid for are kept"
+                f"({question.purpose}): {reasons(outcome.failed)}. Run it again: answers once paid "
+                "for are kept"
             )
         self.learn(question, outcome)
 
@@ -534,10 +534,18 @@ class CohortStrategy(Strategy, ABC):
         helped = self.round.answered or self.round.accused or not self.round.cohort_size
         self.silent_rounds = 0 if helped else self.silent_rounds + 1
         if self.silent_rounds == PATIENCE:
-            client, reason = next(iter(self.round.failed.items()))
-            raise RunError(
-                f"no client answered in {PATIENCE} rounds; client {client} said: {reason}"
-            )
+            said = reasons(self.round.failed)
+            raise RunError(f"no answer could be used in {PATIENCE} rounds: {said}")
+
+
+def reasons(failed: Mapping[int, str]) -> str:
+    """Why clients are missing, the most frequent reasons first, each with one client's number."""
+    stopped: dict[str, list[int]] = {}
+    for client, reason in failed.items():
+        stopped.setdefault(reason, []).append(client)
+    often = sorted(stopped.items(), key=lambda one: -len(one[1]))[:MOST_REASONS]
+    said = [f"{counted(len(who), 'client')} ({who[0]}): {reason}" for reason, who in often]
+    return "; ".join(said)
 
 
 def _forget(model: Parameters) -> None:

@@ -469,24 +469,31 @@ class Foretold:
 
     def text(self) -> str:
         """One sentence, and where more would help a second one: how much of what."""
-        said = f"no share is foretold: {_SPREAD} (signal to noise {self.ratio:.3g})"
+        return "; ".join([f"signal-to-noise ratio {self.ratio:.2g}", self.kept(), *self.helps()])
+
+    def kept(self) -> str:
+        """What is left of the score without noise, in words."""
         if self.is_drowned:
-            said = (
+            return (
                 f"not at this budget: at ε = {self.budget.epsilon:g} the noise drowns what "
-                f"{self.units} {self.unit} say together (signal to noise {self.ratio:.2g})"
+                f"{self.units} {self.unit} say together"
             )
-        elif self.share is not None:
-            said = (
-                f"about {self.share:.2f} of the score without noise, if length and shrinkage "
-                f"suit the budget (signal to noise {self.ratio:.3g})"
-            )
+        if self.share is None:
+            return f"no share is foretold: {_SPREAD}"
+        return (
+            f"about {self.share:.2f} of the score without noise, if length and shrinkage suit the "
+            "budget"
+        )
+
+    def helps(self) -> list[str]:
+        """How much of what would help; nothing where none is needed."""
         if self.ratio >= self._aim:
-            return said
-        helps = [f"{self.more_units()} {self.unit}", f"ε = {self.larger_epsilon():.2g}"]
+            return []
+        found = [f"{self.more_units()} {self.unit}", f"ε = {self.larger_epsilon():.2g}"]
         if self.fewer_classes() >= 2:
-            helps.append(f"{self.fewer_classes()} classes")
+            found.append(f"{self.fewer_classes()} classes")
         aim = "to stand above the noise" if self.wanted is None else "for 0.9 of it"
-        return f"{said}; {aim}: {', or '.join(helps)}"
+        return [f"{aim}: {', or '.join(found)}"]
 
     @property
     def is_drowned(self) -> bool:

@@ -19,6 +19,7 @@ being each machine's own. And equal settings have equal keys (``job_key``), on e
 """
 
 import copy
+import difflib
 import functools
 import hashlib
 import json
@@ -118,6 +119,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     if any(_changes_keys(override) for override in values):
         config = _raw_compose(for_hydra(overrides))
         _require_budget(config, words, choices)
+        _require_trust(config, words)
         return finished(config)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
@@ -130,7 +132,28 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override.input_line}: {one_line(error)}") from error
     _require_budget(config, words, choices)
+    _require_trust(config, words)
     return finished(config)
+
+
+def _require_trust(config: DictConfig, words: Sequence[Override]) -> None:
+    """ConfigError where the server adds the noise, and is at the same time not to be trusted.
+
+    Said before other settings of the same strategy are refused for the same reason.
+    """
+    typed = {o.key_or_group: o.value() for o in words if not o.is_delete()}
+    threat = typed.get("privacy.threat")
+    if threat not in ("local", "secure_aggregation"):
+        return
+    if OmegaConf.select(config, f"protection.{OWN_THREAT}", default=None) != "central":
+        return
+    choice, instead = "protection", f"protection=distributed privacy.threat={threat}"
+    if "protection" not in typed:
+        choice, instead = "strategy", f"strategy=fedavg privacy=local {instead}"
+    raise ConfigError(
+        f"{choice}={typed.get(choice, 'this')} privacy.threat={threat}: a trusted server adds the "
+        f"noise; privacy.threat=central says so. Where clients are to add it, type {instead}"
+    )
 
 
 def _require_budget(
@@ -304,7 +327,25 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
     known = _known_keys(conf, choices)
     if key not in known and not _is_within(key, _open_mappings(conf, choices)):
         value = override.get_value_string()
-        raise ConfigError(f"{key}={value}: unknown key; {nearest(key, [*known, *groups()])}")
+        raise ConfigError(f"{key}={value}: {_meant(key, value, known, conf)}")
+
+
+def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
+    """What an unknown ``key`` may have been meant to be: another's, or another choice's setting."""
+    elsewhere = conf_files.keys_by_choice(conf)
+    if key in elsewhere:
+        choice = elsewhere[key][0]
+        return f"is a setting of {', '.join(elsewhere[key])}; type {choice} {key}={value}"
+    keys = [*known, *groups()]
+    for name in difflib.get_close_matches(key, keys, n=1, cutoff=0.75):
+        return f"unknown key; did you mean {name}={value}?"
+    last = key.rpartition(".")[2]
+    ends = {name.rpartition(".")[2]: name for name in reversed([*known, *elsewhere])}
+    for end in difflib.get_close_matches(last, ends, n=1, cutoff=0.75):
+        name = ends[end]
+        of = "" if name in known else f" of {elsewhere[name][0]}"
+        return f"unknown key; did you mean {name}={value}{of}?"
+    return f"unknown key; {nearest(key, keys)}"
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.own_classes import conf_folders
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -23,6 +24,11 @@ OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be cho
 Roots = tuple[Path, ...]  # our conf/ first, then those of the user's own folders
 Slot = tuple[str, str]  # where in the configuration, and the class that is built there
 
+_GLOBAL = "@package _global_"  # Hydra's marker of a file whose keys begin at the top
+_NO_SETTINGS = ("about", "advise", "client", "server", "server_may_set")
+_NOT_SHOWN = re.compile(
+    r"^(# \||# @|_\w+_:).*\n|^( *)(server_may_set|advise|server|client):.*\n(\2 +.*\n)*", re.MULTILINE
+)
 _DEFAULT = re.compile(r"^  - (\w+): (\w+)$", re.MULTILINE)
 
 
@@ -106,6 +112,41 @@ def classes_of(conf: Roots, group: str, name: str) -> Mapping[str, str]:
 
 
 @functools.lru_cache(maxsize=4)
+def keys_by_choice(conf: Roots) -> Mapping[str, list[str]]:
+    """Every dotted key that a file of a group sets, with the choices whose files do.
+
+    Such as ``partition.alpha``: ``partition=dirichlet`` and others.
+    """
+    found: dict[str, list[str]] = {}
+    for root in conf:
+        for group, names in _groups((root,)).items():
+            for name in names if group not in OPTIONAL_GROUPS else ():
+                for key in _keys(_content(root, root / group / f"{name}.yaml")):
+                    found.setdefault(key, []).append(f"{group}={name}")
+    return found
+
+
+def _content(conf: Path, path: Path) -> dict[str, Any]:
+    """What a file sets, from the top of the configuration."""
+    content = dict(_read(conf, path)[0])
+    content.pop("defaults", None)
+    if _GLOBAL in path.read_text(encoding="utf-8"):
+        return content
+    return {path.parent.relative_to(conf).parts[0]: content}
+
+
+def _keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted names of the values in nested mappings, but for what nobody sets."""
+    for key, value in node.items():
+        if key in _NO_SETTINGS or str(key).startswith("_"):
+            continue
+        if isinstance(value, dict) and value:
+            yield from _keys(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+@functools.lru_cache(maxsize=4)
 def _known(conf: Path) -> frozenset[Slot]:
     return frozenset(slot for path in conf.rglob("*.yaml") for slot in _read(conf, path)[1])
 
@@ -119,40 +160,84 @@ def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
     content = yaml.load(text, SafeLoader) or {}
     # Hydra's own marker: such a file holds paths from the top, others those of their group.
     place = ""
-    if "@package _global_" not in text:
+    if _GLOBAL not in text:
         place = ".".join(path.parent.relative_to(conf).parts)
     return content, list(_slots(content, place))
 
 
 def help_text(tools: Mapping[str, str]) -> str:
-    """What `murmur --help` prints: tools, groups with choices, every setting of the default run.
+    """What `murmur --help` prints: tools, and groups with their choices.
 
     Args:
         tools: one line about each tool, by its name.
     """
-    root = (CONF / "config.yaml").read_text(encoding="utf-8")
-    defaults = dict(_DEFAULT.findall(root))
+    defaults = dict(_DEFAULT.findall((CONF / "config.yaml").read_text(encoding="utf-8")))
     parts = [
         "murmur key=value ...       one run: a group's choice (strategy=nbafl) or a value (seed=2)",
         "murmur -m key=a,b ...      a sweep over values",
         "murmur key=value ... -c job    print the configuration that would run",
         "murmur ... --config-dir DIR    with your own classes: DIR/conf, and Python files by it",
         "murmur ... --wide              tables are not cut at the screen's edge",
+        "murmur --help KEY          a group (partition), a choice (strategy=votes) or a value (seed)",
         "",
         *(f"murmur {name:<12} {what}" for name, what in tools.items()),
         "\nGroups and their choices, the default in brackets:\n",
     ]
-    for folder in sorted(path for path in CONF.iterdir() if path.is_dir()):
-        if folder.name != "hydra":
-            names = _choices(folder)
-            if folder.name in defaults:
-                default = defaults[folder.name]
-                names[names.index(default)] = f"[{default}]"
-            parts.append(f"  {folder.name}: {', '.join(names)}")
-    parts.append("\nSettings and their defaults; those of a group are typed as group.key=value:")
-    for group, choice in defaults.items():
-        text = (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
-        parts.append(f"\n# {group}={choice}\n{text.strip()}")
-    own = root[root.index("seed:") :].partition("server_may_set:")[0]
-    parts.append(f"\n# of no group: typed as key=value\n{own.strip()}")
+    for group, names in groups().items():
+        default = defaults.get(group)
+        shown = [f"[{name}]" if name == default else name for name in names]
+        parts.append(f"  {group}: {', '.join(shown)}")
     return "\n".join(parts)
+
+
+def help_about(word: str) -> str:
+    """What `murmur --help KEY` prints of a group, of one of its choices, or of a value.
+
+    Args:
+        word: such as ``partition``, ``partition=dirichlet``, ``partition.alpha`` or ``seed``.
+
+    Raises:
+        ConfigError: there is no such thing.
+    """
+    root = (CONF / "config.yaml").read_text(encoding="utf-8")
+    defaults = dict(_DEFAULT.findall(root))
+    group, _, name = word.partition("=")
+    if group in groups() and (not name or name in groups()[group]):
+        parts = []
+        if not name:
+            parts = [f"{group}={each:<20} {_summary(group, each)}" for each in groups()[group]]
+            name = defaults.get(group, "")
+        if name:
+            parts.append(f"\n# {group}={name}, {group}.KEY=VALUE\n{_text(group, name)}")
+        return "\n".join(parts).lstrip("\n")
+    choices = keys_by_choice(roots()).get(word, [])
+    group, _, last = word.partition(".")
+    if not choices and not last and re.search(rf"^{re.escape(word)}:", root, re.MULTILINE):
+        return "\n".join(_lines_about(root, word))
+    if not choices:
+        known = [*groups(), *keys_by_choice(roots())]
+        raise ConfigError(f"{word}: is no group and no setting; {nearest(word, known)}")
+    found = []
+    for choice in choices:
+        lines = _lines_about(_text(*choice.split("=")), word.rpartition(".")[2])
+        found += [f"{choice}: {line}" for line in lines]
+    return "\n".join(found)
+
+
+def _text(group: str, name: str) -> str:
+    """A choice's file, without what only devices, pages and Murmur itself read."""
+    files = [root / group / f"{name}.yaml" for root in roots()]
+    text = next(path for path in files if path.exists()).read_text(encoding="utf-8")
+    return _NOT_SHOWN.sub("", text).strip()
+
+
+def _summary(group: str, name: str) -> str:
+    """The first comment of a choice's file."""
+    lines = _text(group, name).splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
+
+
+def _lines_about(text: str, key: str) -> list[str]:
+    """The lines that set ``key``, with their comments."""
+    named = re.compile(rf"(^|[ {{,]){re.escape(key)}:")
+    return [line.strip() for line in text.splitlines() if named.search(line)]

@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.conf_files import groups
-from fl_app.config.errors import ConfigError
+from fl_app.config.errors import ConfigError, nearest
 
 # Flower's run-config is flat; these of its keys have a name of their own (see pyproject.toml).
 EVERYDAY_KEYS = {
@@ -140,12 +140,17 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
 
     Args:
         run_config: Flower's. ``EVERYDAY_KEYS`` are read, where they are not empty, then the string
-            ``overrides``, which a shell's rules of quoting divide into words. Other keys are not
-            read.
+            ``overrides``, which a shell's rules of quoting divide into words.
 
     Raises:
-        ConfigError: the string ends inside quotes.
+        ConfigError: a key is none of these, or the string ends inside quotes.
     """
+    for key in run_config:
+        if key not in EVERYDAY_KEYS and key != "overrides":
+            raise ConfigError(
+                f"{key}={run_config[key]}: is no key of the run-config; "
+                f"{nearest(key, EVERYDAY_KEYS)}; all other settings: overrides='KEY=VALUE ...'"
+            )
     chosen: list[str] = []
     for key, path in EVERYDAY_KEYS.items():
         if run_config.get(key) not in (None, ""):
@@ -158,6 +163,15 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
             f"overrides={given}: ends inside quotes, or with a backslash; close what is open"
         ) from None
     return [*chosen, *words]
+
+
+def in_typed_keys(message: str, run_config: Mapping[str, Any]) -> str:
+    """``message``, an error's, behind the key of the run-config that it is about, if it is."""
+    for key, path in EVERYDAY_KEYS.items():
+        value = run_config.get(key)
+        if value not in (None, "") and key != path and message.startswith(f"{path}="):
+            return f"{key}={value}: {message}"
+    return message
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:

@@ -30,6 +30,17 @@ from murmur.round.task import REFUSED, log_error, reply_to
 POLL_SECONDS = 0.5
 SOON = 10.0  # seconds after a task in which the next one is likely: a secure sum takes six
 SOON_POLL_SECONDS = 0.25
+_REFUSED = 3  # status of a fork whose reply is a refusal
+
+
+def is_refusal(reply: Message) -> bool:
+    """Whether nobody answers in ``reply``: it is an error, or every client in it has refused."""
+    if reply.has_error():
+        return True
+    reports = [record for record in reply.content.config_records.values() if "refused" in record]
+    return any(each["refused"] for each in reports) and not any(
+        each.get("clients") for each in reports
+    )
 
 
 class Resident(ABC):
@@ -89,7 +100,7 @@ class Resident(ABC):
         fork = multiprocessing.get_context("fork")
         began = time.monotonic()
         pulled = fork.Event()
-        process = fork.Process(target=self.work, args=(task, pulled))
+        process = fork.Process(target=self._work_and_exit, args=(task, pulled))
         process.start()
         following: Task | None = None
         try:
@@ -105,13 +116,20 @@ class Resident(ABC):
         ended = f"failed ({process.exitcode})"
         if following is not None:
             ended = "given up, its message did not come"
+        elif process.exitcode == _REFUSED:
+            ended = "refused"
         elif process.exitcode == 0:
             ended = "answered"
         print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
         return following
 
-    def work(self, task: Task, pulled: Event) -> None:
-        """Answer one task, in a process of its own.
+    def _work_and_exit(self, task: Task, pulled: Event) -> None:
+        """``work``; SystemExit with ``_REFUSED`` where the reply is a refusal."""
+        if is_refusal(self.work(task, pulled)):
+            raise SystemExit(_REFUSED)
+
+    def work(self, task: Task, pulled: Event) -> Message:
+        """Answer one task, in a process of its own; the reply.
 
         What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
         task as expired.
@@ -127,10 +145,12 @@ class Resident(ABC):
             with task:
                 task_input = task.pull()
                 pulled.set()
-                task.reply(task_input, self.answer(task, task_input))
+                answer = self.answer(task, task_input)
+                task.reply(task_input, answer)
         except Exception as error:
             log_error(self.folder, f"task {task.number}", error)
             raise SystemExit(1) from error
+        return answer
 
     def answer(self, task: Task, task_input: TaskInput) -> Message:
         """The reply, or an error that says no client was touched.

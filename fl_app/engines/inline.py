@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from fl_app.config.overrides import to_run_config
 from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
-from murmur.round.task import RunError, error_log
+from murmur.round.task import RunError, error_log, in_words
 from murmur.settings import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
@@ -236,7 +236,7 @@ class InlineGrid(Grid):
         except RunError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = in_words(error)
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
             return Message(Error(code=code, reason=reason), reply_to=message)
 

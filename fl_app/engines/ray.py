@@ -21,7 +21,7 @@ from fl_app.engines import ray_start
 from fl_app.engines.inline import identify, serve
 from fl_app.run.results import RunFolder
 from murmur.learning.process import take_over
-from murmur.round.task import RunError
+from murmur.round.task import RunError, in_words
 from murmur.settings import Count, NotNegative, settings
 
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
@@ -210,7 +210,7 @@ class RayPool:
         except errors.RayTaskError:
             raise
         except errors.RayError as error:
-            lost = Error(ErrorCode.UNKNOWN, f"{type(error).__name__}: {error}")
+            lost = Error(ErrorCode.UNKNOWN, in_words(error))
             return Message(lost, reply_to=message)
         finally:
             self._idle.put(worker)

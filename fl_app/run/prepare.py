@@ -5,7 +5,8 @@ a validated run with a folder of its own.
 
 What is said is no promise about accuracy: how far what clients agree on stands above the noise
 follows from public settings alone (``CohortStrategy.signal_to_noise``), and what a model makes of
-that does not. A score before a run needs labelled public data, which is `murmur advise settings`.
+that does not. What a linear model reaches without noise is estimated on the server's test set; to
+score settings before a run, `murmur advise settings` takes labelled public data.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
-from murmur.learning.metrics import chance
+from murmur.learning.metrics import chance, linear_accuracy
 from murmur.learning.process import LARGE
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
@@ -38,10 +39,12 @@ from murmur.privacy.statement import THREATS, UNITS
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment
     from fl_app.run.results import RunFolder
+    from murmur.learning.data.examples import Examples
 
 ENOUGH = 3.0  # signal over noise from which on noise costs little
-_LITTLE = 1.5
-_NOTHING = 0.5
+_LITTLE = 1.5  # below which help is named
+_NOTHING = 0.5  # below which nothing is learnt
+_HALF = 0.59  # at which half is kept
 
 
 @dataclass(frozen=True)
@@ -202,9 +205,9 @@ def opening_lines(experiment: Experiment) -> list[str]:
     on_card = data_card(experiment.config).left_out
     notes = [note for note in people.dataset.notes if note not in on_card]
     warnings = (*notes, *people.warnings, *experiment.strategy.warnings())
-    return lines + [
-        f"note: {text}" for text in warnings if expected is None or text not in expected
-    ]
+    planned = experiment.strategy.foretold()
+    said = "" if planned is None else planned.text()  # is in what is expected
+    return lines + [f"note: {text}" for text in warnings if text != said]
 
 
 def budget_line(budget: Budget) -> str:
@@ -223,13 +226,17 @@ def budget_line(budget: Budget) -> str:
 
 
 def expectation(experiment: Experiment) -> str | None:
-    """How far the signal stands above the noise, and what would help; None where it is unknown."""
-    strategy, federation = experiment.strategy, experiment.federation
-    budget = strategy.setup.budget
+    """The accuracy that noise leaves, and what would help; None where nobody can tell."""
+    strategy = experiment.strategy
     planned = strategy.foretold()
     if planned is not None:
-        return f"expected: {planned.text()}"
-    if not budget.is_private:
+        share = 0.0 if planned.is_drowned else planned.share
+        said = planned.kept() if share is None else _left_of(experiment, share, from_chance=False)
+        if share:
+            said += ", if length and shrinkage suit the budget"
+        said = f"signal-to-noise ratio {planned.ratio:.2g}; {said}"
+        return "; ".join([f"expected: {said}", *planned.helps()])
+    if not strategy.setup.budget.is_private:
         return None
     if strategy.own_models is not None:
         return (
@@ -239,21 +246,47 @@ def expectation(experiment: Experiment) -> str | None:
     ratio = strategy.signal_to_noise()
     if ratio is None:
         return None
-    accuracy = chance(strategy.setup.test.labels)
-    if ratio < _NOTHING:
-        reach = f"accuracy close to chance ({accuracy:.2f})"
-    elif ratio < _LITTLE:
-        reach = f"accuracy well below that without noise (chance {accuracy:.2f})"
-    else:
-        reach = f"accuracy near that without noise (chance {accuracy:.2f})"
-    rounds = "1 round" if federation.num_rounds == 1 else f"{federation.num_rounds} rounds"
-    line = (
-        f"expected: {reach}: {federation.num_clients} clients share ε = {budget.epsilon:g} over "
-        f"{rounds}, and what they agree on is {ratio:.2g} times as long as the noise"
-    )
+    share = kept_share(ratio)
+    line = f"expected: signal-to-noise ratio {ratio:.2g}; {_left_of(experiment, share)}"
     if ratio >= _LITTLE:
         return line
     return f"{line}; {_help(experiment, ratio)}"
+
+
+def kept_share(ratio: float) -> float:
+    """The share of what a run gains over chance without noise that it keeps at ``ratio``.
+
+    A curve through what digits came to: 0.45 at 0.53, 0.88 at 1.2, 0.92 at 1.8
+    (``python -m research.every_strategy --defaults``). Where it is little, it is none.
+    """
+    if ratio < _NOTHING:
+        return 0.0
+    return ratio**3 / (ratio**3 + _HALF**3)
+
+
+def _left_of(experiment: Experiment, share: float, from_chance: bool = True) -> str:
+    """What to expect where noise leaves ``share``: of the gain over chance, or of the score."""
+    test = experiment.strategy.setup.test
+    guessed = chance(test.labels)
+    if not share:
+        return f"expect no better than chance ({guessed:.2f})"
+    clean = None
+    if experiment.trainer.num_parameters == _linear(test):
+        clean = linear_accuracy(test.images, test.labels)
+    if clean is not None:
+        base = guessed if from_chance else 0.0
+        about = base + share * (clean - base)
+        return f"expect about {about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
+    of = f"what it gains over chance ({guessed:.2f}) without noise"
+    if not from_chance:
+        of = f"its score without noise (chance {guessed:.2f})"
+    return f"expect about {share:.0%} of {of}"
+
+
+def _linear(test: Examples) -> int:
+    """How many parameters a linear model of these features has."""
+    numbers = int(np.prod(test.images.shape[1:]))
+    return (numbers + 1) * (int(test.labels.max(initial=0)) + 1)
 
 
 def _help(experiment: Experiment, ratio: float) -> str:
@@ -263,9 +296,10 @@ def _help(experiment: Experiment, ratio: float) -> str:
     factor = ENOUGH / ratio
     if strategy.setup.budget.threat == "local":
         factor = factor**2  # noise of n clients grows as √n, where nobody's hides another's
-    parts = [f"about {math.ceil(federation.num_clients * factor):,} clients"]
+    needed = math.ceil(federation.num_clients * factor)
+    parts = [f"about {needed:,} clients instead of {federation.num_clients}"]
     if federation.num_rounds > 1:
-        parts.append("fewer rounds")
+        parts.append(f"fewer rounds than {federation.num_rounds}")
     parts += strategy.would_help()
     if name != "class_statistics":
         parts.append("strategy=class_statistics")

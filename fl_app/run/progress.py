@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from fl_app.console import LiveDisplay
+from fl_app.console import WIDE, LiveDisplay
 from fl_app.run.results import RunFolder
 from murmur.common import counted, three_digits
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.statement import Statement, card
 
 CARD = 100  # letters that a card is wide at most
+CARD_LINES = 10  # that it is long at most
+CARD_INDENT = 13  # letters of its labels
+# Where it would be longer, in this order.
+_SHORTENED = ("Claimed", "Result", "If it fails", "Measured", "Promise", "Holds if")
+_VOID = "VOID, "
 LAST_ROUNDS = 5  # over which a final score is averaged
 _SHORT = {"privacy.epsilon": "ε", "privacy.delta": "δ", "strategy.gamma": "γ"}
 
@@ -51,7 +56,8 @@ class LiveProgress(LiveDisplay):
         for row in self.folder.rows(self._shown):
             self._shown += 1
             line = f"{describe(row)}  {spent(row, self.whom)}".strip()
-            self._bar.update(self._task, completed=row["round"], description=line)
+            beside = line if self.console.width >= WIDE else f"{describe(row)}  {loss(row)}"
+            self._bar.update(self._task, completed=row["round"], description=beside.strip())
             if self._notebook is not None:
                 self._notebook.progress = row["round"]
             elif not self.console.is_terminal:
@@ -83,17 +89,24 @@ def describe(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
+def loss(row: dict[str, Any]) -> str:
+    """The most exposed client's privacy loss so far, if any is known."""
+    epsilon = row.get("epsilon_assumed", row["epsilon_proven"])
+    if epsilon is None:
+        return "no ε is proven"
+    return f"ε = {show_epsilon(epsilon)}"
+
+
 def spent(row: dict[str, Any], whom: str) -> str:
-    """The most exposed client's privacy loss so far, if any is known.
+    """``loss``, and against whom.
 
     Args:
         row: of a round.
         whom: the adversary in words.
     """
-    loss = row.get("epsilon_assumed", row["epsilon_proven"])
-    if loss is None:
-        return "no ε is proven"
-    return f"ε = {show_epsilon(loss)} so far against {whom}"
+    if row["epsilon_proven"] is None:
+        return loss(row)
+    return f"{loss(row)} so far against {whom}"
 
 
 def failures(row: dict[str, Any]) -> dict[str, list[str]]:
@@ -155,7 +168,7 @@ def short_name(key: str, among: Iterable[str]) -> str:
 
 
 def show_end(folder: RunFolder, labels: NDArray[np.int64], console: Console) -> None:
-    """Print what a finished run came to: its card, warnings, and where to go on.
+    """Print what a finished run came to.
 
     Args:
         folder: of the run.
@@ -164,9 +177,7 @@ def show_end(folder: RunFolder, labels: NDArray[np.int64], console: Console) -> 
     """
     for line in end_lines(folder, labels, shown_path(folder.path), console.width):
         style = None
-        if line.startswith("note: "):
-            style = "yellow"
-        elif line.startswith("VOID"):
+        if _VOID in line:
             style = "red"
         console.print(line, style=style, soft_wrap=True)
 
@@ -174,57 +185,60 @@ def show_end(folder: RunFolder, labels: NDArray[np.int64], console: Console) -> 
 def end_lines(
     folder: RunFolder, labels: NDArray[np.int64], path: str, width: int = CARD
 ) -> list[str]:
-    """What a finished run came to, for a terminal or a log.
-
-    A card of six lines that wrap, then warnings, the folder, and the two commands that come next.
+    """What a finished run came to, for a terminal or a log: a card of ten lines at most.
 
     Args:
         folder: of the run.
         labels: of the test set, (n,).
         path: of the folder, as its reader would type it.
-        width: of a line of the card, in letters.
+        width: that no line exceeds, in letters, but where one word alone does.
+    """
+    parts = {"Result": _result(folder, labels), **card(Statement.from_dict(folder.statement()))}
+    parts["Model"] = [f"{path}/model.safetensors"]
+    parts["Next"] = [f"murmur report {path}\nmurmur statement {path}"]
+    room = min(width, CARD) - CARD_INDENT
+    shown = {label: _wrapped(texts.pop(0), room) for label, texts in parts.items()}
+    for label in _SHORTENED:
+        while parts.get(label) and sum(map(len, shown.values())) > CARD_LINES:
+            shown[label] = _wrapped(parts[label].pop(0), room)
+    found = []
+    for label, lines in shown.items():
+        heads = [label, *[""] * len(lines)]
+        found += [f"{head:{CARD_INDENT}}{line}" for head, line in zip(heads, lines, strict=False)]
+    return found
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """``text`` in lines; a command, which has one of its own, and a long word stay whole."""
+    if text.startswith("murmur "):
+        return text.split("\n")
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
+    """What a run scored on the server's test set beside chance, and whose answers are missing.
+
+    Returns:
+        Texts that say the same, the longest first.
     """
     metrics = folder.metrics() or {}
-    statement = Statement.from_dict(folder.statement())
-    lines = [f"VOID, rely on none of these figures: {reason}" for reason in statement.doubts]
-    if learned := closing_note(labels, metrics.get("accuracy")):
-        lines.append(f"note: {learned}")
-    parts = {"accuracy": _accuracy(metrics), **card(statement)}
-    indent = max(map(len, parts)) + 2
-    for label, text in parts.items():
-        first, *more = textwrap.wrap(text, min(width, CARD) - indent)
-        lines.append(f"{label:{indent}}{first}")
-        lines += [" " * indent + part for part in more]
-    lines += [f"note: {warning}" for warning in statement.warnings]
+    missing = ""
     if metrics.get("failed"):
-        refused = counted(metrics["failed"], "answer")
-        lines.append(f"note: {refused} of clients failed or were refused")
-    lines += [f"results: {path}", f"next:    murmur report {path}"]
-    return [*lines, f"         murmur statement {path}"]
-
-
-def closing_note(labels: NDArray[np.int64], accuracy: float | None) -> str | None:
-    """What to say of a finished run whose accuracy is no better than chance; else None.
-
-    ``labels``: (n,), of the test set.
-    """
-    if accuracy is None or not is_at_chance(accuracy, labels):
-        return None
-    return (
-        f"this run learned nothing that can be seen: accuracy {accuracy:.3f} on {len(labels):,} "
-        f"test examples, where always naming the most frequent class has {chance(labels):.3f}"
-    )
-
-
-def _accuracy(metrics: Mapping[str, Any]) -> str:
-    """What a run scored on the server's test set."""
-    if metrics.get("accuracy") is None:
-        return "not measured"
-    last = f"{metrics['accuracy']:.3f} after {counted(metrics['rounds'], 'round')}"
+        missing = f"; {counted(metrics['failed'], 'answer')} failed"
+    if not any(row["counted"] for row in folder.rows() if row["round"] > 0):
+        return [f"refused: no round was accepted, and nothing was learnt{missing}"]
+    accuracy = metrics.get("accuracy")
+    if accuracy is None:
+        return [f"accuracy not measured{missing}"]
+    beside = f"; chance {chance(labels):.3f}{missing}"
+    if is_at_chance(accuracy, labels):
+        beside = f": no better than chance ({chance(labels):.3f}), nothing was learnt{missing}"
+    figure = f"accuracy {accuracy:.3f}"
+    last = f"{figure} after {counted(metrics['rounds'], 'round')}"
     if metrics["rounds"] == 1:
-        return last
+        return [last + beside, figure + beside]
     over = min(LAST_ROUNDS, metrics["rounds"])
-    return f"{last}; {metrics['accuracy_last_5']:.3f} on average over the last {over}"
+    return [f"{last} (last {over}: {metrics['accuracy_last_5']:.3f}){beside}", last + beside, figure + beside]
 
 
 def shown_path(path: Path) -> str:

@@ -305,7 +305,7 @@ class RunFolder:
         """Why the run stopped, for the process that waits for it.
 
         Args:
-            message: kind and text of the error.
+            message: text of the error, with its kind where it is not one of ours.
             trace: the traceback of a bug; "" for what the user can mend.
         """
         self._write("error.json", json.dumps({"error": message, "traceback": trace}).encode())

@@ -25,9 +25,10 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
+from fl_app.config.overrides import expand_sweep, is_file_name, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from murmur.common import counted, private_folder, replace_file
+from murmur.round.task import in_words
 
 if TYPE_CHECKING:
     from fl_app.run.data_card import DataCard
@@ -116,10 +117,7 @@ class SweepFolder:
 
     def note_error(self, job: Job, why: Exception) -> None:
         """Say in the job's folder why it failed, or that the process which did it is gone."""
-        text = one_line(why)
-        if not isinstance(why, ConfigError):
-            text = f"{type(why).__name__}: {text}"
-        RunFolder(self.path / job.key).save_error(text)
+        RunFolder(self.path / job.key).save_error(" ".join(in_words(why).split()))
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of ``jobs`` that have their final figures."""

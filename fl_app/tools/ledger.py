@@ -30,7 +30,7 @@ from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.ledger import write_csv, write_json
 from murmur.privacy.neighbours import common
 from murmur.privacy.policy import Policy
-from murmur.privacy.statement import THREATS
+from murmur.privacy.statement import THREATS, Statement, against
 
 # A ledger holds what left its client: whoever reads that knows the most.
 _AGAINST = f"against {THREATS[Threat.LOCAL]}"
@@ -56,10 +56,13 @@ def main(argv: list[str]) -> int:
                 _verify(ledger, options.json)
             elif options.action == "export":
                 _export(ledger, options.to)
-            elif options.client is None:
-                _show_clients(ledger, options, policy)
             else:
-                _show_releases(ledger, options)
+                if not options.json and (said := _beside_card(options.path)):
+                    print(printable(said))
+                if options.client is None:
+                    _show_clients(ledger, options, policy)
+                else:
+                    _show_releases(ledger, options)
     except LedgerError as error:
         if options.json:
             print(json.dumps({"intact": False, "reason": str(error)}))
@@ -67,6 +70,29 @@ def main(argv: list[str]) -> int:
             print(f"murmur ledger: {printable(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _beside_card(path: Path) -> str | None:
+    """Why ε in a run's ledger is another one than on the run's card; None where it is the same.
+
+    A ledger holds what left its client, so that its ε rests on nobody else; a card states that
+    against the adversary of the run's budget.
+
+    Args:
+        path: of the ledger, beside which the run's statement is.
+    """
+    try:
+        statement = Statement.from_dict(json.loads((path.parent / "privacy.json").read_text()))
+    except (OSError, ValueError):
+        return None  # a device's, or of a run that is not over
+    first = statement.guarantees[0]
+    if statement.doubts or first.stated == first.proven_total:
+        return None
+    whom = against(first.adversary, first.assumptions)
+    return (
+        f"ε here is {_AGAINST}, whatever others do; the run's card promises "
+        f"ε = {_number(_finite(first.stated))} against {whom}"
+    )
 
 
 @dataclass

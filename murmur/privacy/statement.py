@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from murmur.common import counted, printable, three_digits
 from murmur.privacy import accounting
 from murmur.privacy.accounting import Adjacency, Threat, Unit
@@ -62,6 +64,11 @@ _FACTS = {
     Adjacency.REPLACE_ONE: "any fact about the unit",
     Adjacency.ADD_REMOVE: "whether the unit is there at all",
     Adjacency.REPLACE_SPECIAL: "whether the unit contributes anything",
+}
+_GUESSES = {
+    Adjacency.REPLACE_ONE: "about a {}",
+    Adjacency.ADD_REMOVE: "whether a {} is there at all",
+    Adjacency.REPLACE_SPECIAL: "whether a {} contributes anything",
 }
 
 
@@ -480,55 +487,80 @@ def promise(unit: Unit, adjacency: Adjacency, threat: Threat, delta: float) -> s
     return f"{hidden}, against {THREATS[Threat(threat)]}, δ = {delta:g}"
 
 
-def card(statement: Statement) -> dict[str, str]:
-    """What a run ends with: five lines on its privacy, label -> text, in their order."""
-    kept_from = [g.adversary for g in statement.guarantees if math.isfinite(g.stated)]
-    losses = []
-    rests_on: list[str] = []
-    claims = []
-    for guarantee in statement.guarantees:
-        losses.append(_loss(guarantee))
-        if math.isfinite(guarantee.stated):
-            rests_on += map(_brief, [*guarantee.assumptions, *guarantee.notes])
-        if guarantee.claimed_total is not None:
-            claimed = _shown(guarantee.claimed_total)
-            claims.append(f"ε = {claimed} against {guarantee.adversary}")
-    if statement.claim:
-        claims.append(statement.claim)
-    subject = UNITS[statement.unit]
-    if not kept_from:
-        subject = "nothing"
-    elif statement.split:
-        subject += f"; not {statement.split}"
-    if kept_from:
-        each = "each " if len(losses) > 1 else ""
-        losses.append(f"{each}but for a chance of δ = {statement.delta:g}")
-    whom = kept_from[0] if kept_from else "nobody: nothing protects what was sent"
-    if statement.underived:
-        losses = ["none is derived"]
-        subject = "not known"
-        whom = "not known"
-    return {
-        "what is protected": subject,
-        "from whom": whom,
-        "privacy loss ε, chance δ": "; ".join(losses),
-        "under which assumption": "; ".join(dict.fromkeys(rests_on)) or "none",
-        "what the paper claims": "; ".join(claims) or "nothing",
-    }
+def card(statement: Statement) -> dict[str, list[str]]:
+    """What a run ends with on its privacy: label -> texts that say the same, the longest first.
+
+    One ε is the promise: that against the adversary that the budget is meant for. What it rests on
+    and what is left without that have lines of their own; all else is in the statement.
+    """
+    told: dict[str, list[str]] = {}
+    first = statement.guarantees[0]
+    if statement.doubts:
+        told["Promise"] = [f"VOID, rely on no figure of this run: {'; '.join(statement.doubts)}"]
+    elif math.isinf(first.stated):
+        told["Protected"] = ["nothing"]
+        told["Promise"] = [
+            f"none against {first.adversary} (ε is infinite): nothing protects what was sent"
+        ]
+    else:
+        subject = UNITS[statement.unit]
+        if statement.split:
+            subject += f"; not {statement.split}"
+        told["Protected"] = [subject]
+        told |= _promise(first, statement)
+    if first.canaries is not None:
+        least = _shown(first.canaries.at_least, up=False)
+        short = f"ε at least {least}, by {first.canaries.count} canary clients"
+        told["Measured"] = [f"ε {canary_finding(first.canaries)}", short]
+    elif first.measured is not None:
+        told["Measured"] = [f"ε at least {_shown(first.measured, up=False)} a round, by attack"]
+    return told
+
+
+def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
+    """The lines on a finite ε: what it means, what it rests on, and what the paper says instead."""
+    figure = f"ε = {_shown(first.stated)} against {first.adversary}"
+    guess = f"{figure}: can turn a {_guess(first.stated, statement)}"
+    told = {"Promise": [guess, figure]}
+    if statement.delta:
+        chance = np.format_float_positional(statement.delta, trim="-")
+        told["Promise"] = [f"{guess}, but for a chance of {chance}", f"{figure}, δ = {chance}", figure]
+    conditions = [_brief(clause) for clause in first.assumptions]
+    if first.threat is Threat.CENTRAL:
+        conditions.insert(0, "the server adds the noise, and keeps updates to itself")
+    if conditions:
+        told["Holds if"] = ["; ".join(conditions)]
+        if len(conditions) > 1:
+            more = counted(len(conditions) - 1, "more condition")
+            told["Holds if"].append(f"{conditions[0]}; and {more}")
+        left = max(guarantee.proven_total for guarantee in statement.guarantees)
+        told["If it fails"] = _left(left)
+    if first.claimed_total is not None and _shown(first.claimed_total) != _shown(first.stated):
+        told["Claimed"] = [f"ε = {_shown(first.claimed_total)} by the paper", ""]
+    return told
+
+
+def _guess(epsilon: float, statement: Statement) -> str:
+    """What ε lets an adversary make of even odds on what neighbours differ in."""
+    about = _GUESSES[statement.adjacency].format(statement.unit)
+    certainty = _certainty(epsilon)
+    if certainty is None:
+        return f"50:50 guess {about} into practical certainty"
+    return f"50:50 guess {about} into {certainty} at most"
+
+
+def _left(epsilon: float) -> list[str]:
+    """What is left where the conditions of a promise fail: the ε that rests on none."""
+    if math.isinf(epsilon):
+        return [f"nothing protects against {THREATS[Threat.LOCAL]}"]
+    figure = f"ε = {_shown(epsilon)}"
+    return [f"{figure} against {THREATS[Threat.LOCAL]}", f"{figure} where messages are read"]
 
 
 def _brief(clause: str) -> str:
     """A clause of a statement for a card: without what stands in brackets; "it" is the server."""
     said = re.sub(r" \([^()]*\)", "", clause)
     return re.sub(r"^it (?=follows|forgot)", "the server ", said)
-
-
-def _loss(g: Guarantee) -> str:
-    """ε against one adversary, with the first of the conditions that it rests on."""
-    if math.isinf(g.stated):
-        return f"against {g.adversary}: no protection (ε is infinite)"
-    whom = against(g.adversary, [_brief(clause) for clause in g.assumptions[:1]])
-    return f"against {whom}: ε = {_shown(g.stated)}"
 
 
 def against(adversary: str, assumptions: Sequence[str]) -> str:
@@ -585,11 +617,19 @@ def odds(epsilon: float, adjacency: Adjacency) -> str:
 
     But for an event of probability δ.
     """
-    certainty = 1 / (1 + math.exp(-epsilon))
-    sure = f"at most {math.ceil(1000 * certainty) / 10:.1f}% sure"
-    if certainty > 0.9995:
+    certainty = _certainty(epsilon)
+    sure = f"at most {certainty} sure"
+    if certainty is None:
         sure = "practically certain"
     return f"from even odds on {_FACTS[adjacency]}, the adversary may become {sure}"
+
+
+def _certainty(epsilon: float) -> str | None:
+    """How sure ε lets an adversary become from even odds, in percent; None: practically certain."""
+    certainty = 1 / (1 + math.exp(-epsilon))
+    if certainty > 0.9995:
+        return None
+    return f"{math.ceil(1000 * certainty) / 10:.1f}%"
 
 
 def _shown(value: float | None, up: bool = True) -> str:

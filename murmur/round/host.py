@@ -1079,4 +1079,4 @@ def _request(record: ConfigRecord) -> Request:
     try:
         return Request(record)
     except (KeyError, TypeError, ValueError) as error:
-        raise RequestError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error
+        raise RequestError(f"{RECORD}: {in_words(error):.120}") from error

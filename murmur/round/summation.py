@@ -435,6 +435,9 @@ class SecureSummation(Summation):
         question = self.question
         weights = question.weights
         groups = sums.groups(self.outcome.clients, question.number)
+        there = min(map(len, groups))
+        if there < sums.least_hidden:
+            raise ValueError(f"a sum needs {sums.least_hidden} clients, and {there} are there")
         sums.require_enough(groups)
         # A client compares it with what it is about to release. One that finds another digest
         # refuses, uncharged: the others' noise would not be what its event counts on.

@@ -36,6 +36,7 @@ _SENT = (bool, int, float, str, bytes)  # the types of settings on the wire; a b
 # entry stand in the device's own log: a text that is chosen by what went wrong would tell of the
 # data, of the owner's files and of other federations' runs.
 REFUSED = "refused; its own log says why"
+_OURS = ("clients", "fl_app", "murmur", "strategies")  # packages of this program
 # Until whoever pulls a message looks again for a part of it that is on its way. Flower's own waits
 # a second, which is most of what a short phase takes.
 PART_SECONDS = 0.1
@@ -297,10 +298,16 @@ def _ids(value: object) -> list[int]:
 
 
 def in_words(error: BaseException) -> str:
-    """Its type and message; the type alone where the message itself fails, as foreign ones may."""
+    """Its type and message; the type alone where the message itself fails, as foreign ones may.
+
+    What this program says in words of its own stands without a type.
+    """
+    name = type(error).__name__
     with suppress(BaseException):
-        return f"{type(error).__name__}: {error}"
-    return type(error).__name__
+        if type(error).__module__.partition(".")[0] in _OURS and str(error):
+            return str(error)
+        return f"{name}: {error}"
+    return name
 
 
 def error_log(folder: Path) -> Path:

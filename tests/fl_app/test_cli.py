@@ -24,51 +24,56 @@ SMALL = [
 ]
 
 
-def test_a_run_ends_with_a_card_its_folder_and_two_commands(tmp_path, monkeypatch, capsys):
+def card_of(said):
+    """The lines of the card that ``said`` ends with, by label."""
+    lines = said[said.index("Result  ") :].splitlines()
+    labels = [line[:13].strip() for line in lines]
+    found = {}
+    for label, line in zip(labels, lines, strict=True):
+        found.setdefault(label or list(found)[-1], []).append(line[13:])
+    return found
+
+
+def test_a_run_ends_with_a_card_and_two_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    assert main(SMALL) == 0
+    assert main(["strategy=privatekt", "privacy.epsilon=8", *SMALL]) == 0
     said = capsys.readouterr().out
     assert "round 2/2  accuracy" in said
     assert said.startswith("data: digits; training 1,077, pool 360, validation 0, test 360; ")
     assert said.splitlines()[1].startswith("budget: ε = 8 at δ = 1e-05 for the whole run")
     assert "so far against a server that reads every message" in said
-    card = said[said.index("accuracy   ") :].splitlines()
-    lines = [line for line in card if line[0] != " " and not line.startswith("note:")]
-    labels = [re.split(r" {2,}", line)[0] for line in lines]
-    assert labels == [
-        "accuracy",
-        "what is protected",
-        "from whom",
-        "privacy loss ε, chance δ",
-        "under which assumption",
-        "what the paper claims",
-        "results: runs/" + labels[6].partition("runs/")[2],
-        "next:",
-    ]
-    folder = tmp_path / labels[6].removeprefix("results: ")
-    assert (folder / "metrics.json").exists()
-    typed = [line.split("murmur ")[1].split() for line in card[-2:]]
+    card = card_of(said)
+    assert list(card) == ["Result", "Protected", "Promise", "Model", "Next"]
+    assert "no better than chance" in " ".join(card["Result"])
+    assert " ".join(card["Promise"]) == (
+        "ε = 8 against a server that reads every message: can turn a 50:50 guess about a client "
+        "into practical certainty, but for a chance of 0.00001"
+    )
+    assert (tmp_path / card["Model"][0]).exists()
+    typed = [line.split()[1:] for line in card["Next"]]
     assert [words[0] for words in typed] == ["report", "statement"]
     assert main(typed[1]) == 0  # what it says comes next can be typed
     assert "Privacy statement: PrivateKT" in capsys.readouterr().out
 
 
-def test_a_card_of_sums_names_both_servers_and_one_without_protection_says_so(tmp_path, capsys):
+def test_a_card_has_one_promise_what_it_rests_on_and_what_is_left_without(tmp_path, capsys):
     sums = ["experiment=digits_votes", "federation.num_rounds=1", "federation.num_clients=12"]
     sums += ["privacy.secure_aggregation=simulated", f"run_dir={tmp_path / 'sums'}"]
     assert main(["engine=inline", *sums]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(
-        r"against a server that sees only sums, if at least \d+ of the \d+ clients of every sum "
-        r"are honest: ε = [\d.]+; against a server that reads every message: ε = [\d.]+",
-        said,
-    )
+    said = capsys.readouterr().out
+    card = {label: " ".join(lines) for label, lines in card_of(said).items()}
+    assert re.match(r"ε = [\d.]+ against a server that sees only sums: can turn", card["Promise"])
+    assert re.search(r"at least \d+ of the \d+ clients of every sum are honest", card["Holds if"])
+    left = re.match(r"ε = ([\d.]+) against a server that reads every message", card["If it fails"])
+    assert float(left[1]) > 8
+    assert "Claimed" not in card and "nothing" not in card["Protected"]
     plain = ["strategy=fedavg", "federation.num_rounds=1", f"run_dir={tmp_path / 'plain'}"]
     assert main(["engine=inline", *plain]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "from whom nobody: nothing protects what was sent" in said
-    assert "no protection (ε is infinite)" in said
+    card = {label: " ".join(lines) for label, lines in card_of(capsys.readouterr().out).items()}
+    assert card["Protected"] == "nothing"
+    assert "none against a server that reads every message (ε is infinite)" in card["Promise"]
+    assert "Holds if" not in card and "If it fails" not in card
 
 
 @pytest.fixture
@@ -94,7 +99,7 @@ def refuse(tmp_path, monkeypatch, capsys):
         (["strategy=privatkt"], ["strategy=privatkt", "did you mean privatekt"]),
         (["privacy.epsilon=-3"], ["privacy.epsilon=-3", "above 0"]),
         (["privacy.epsilon=0"], ["privacy.epsilon=0", "above 0"]),
-        (["strategy.K=400"], ["strategy.K=400", "1..360"]),
+        (["strategy=votes", "strategy.K=400"], ["strategy.K=400", "1..360"]),
         (["federation.num_clients=5000"], ["num_clients=5000", "1077"]),
         (["federation.public=1437"], ["federation.public=1437", "1437 examples"]),
         (
@@ -176,8 +181,64 @@ def test_errors_name_the_key_or_the_tool_as_a_user_types_it(words, said, capsys)
     assert capsys.readouterr().err.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strategy", "votes"], "strategy votes: write strategy=votes"),
+        (["seed", "2"], "seed 2: write seed=2"),
+        (["--strategy=votes"], "--strategy=votes: write strategy=votes, without dashes"),
+        (["--strategy", "votes"], "--strategy: write strategy=votes, without dashes"),
+        (["partition.alpha=0.3"], "type partition=dirichlet partition.alpha=0.3"),
+        (["gama=0.2"], "did you mean strategy.gamma=0.2 of strategy=dpfl_bnn?"),
+        (["epsilon=3"], "did you mean privacy.epsilon=3?"),
+        (["stratgy=votes"], "did you mean strategy=votes?"),
+        (
+            ["strategy=dp_fedavg", "privacy.threat=local"],
+            "type strategy=fedavg privacy=local protection=distributed privacy.threat=local",
+        ),
+    ],
+)
+def test_a_slip_is_answered_by_what_was_typed_and_what_was_meant(words, said, capsys):
+    assert main(words) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"murmur: {words[0]}") and said in line and line.count("\n") == 1
+    meant = re.search(r"(?:write|type|did you mean) ([^,?\n]+?)(?: of |, |\?|$)", line.strip())[1]
+    of = re.search(r" of (strategy=\w+)\?", line)
+    compose([*([of[1], "privacy=none"] if of else []), *meant.split()])  # which can be typed
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("partition", ["partition=dirichlet  ", "# partition=iid"]),
+        ("partition=dirichlet", ["alpha: 0.5", "min_size"]),
+        ("partition.alpha", ["partition=dirichlet: alpha: 0.5", "partition=virtual: alpha: null"]),
+        ("privacy.epsilon", ["privacy=local: epsilon: ", "privacy=none: epsilon: .inf"]),
+        ("seed", ["seed: 1 "]),
+    ],
+)
+def test_help_about_a_key_shows_it_and_little_else(word, said, capsys):
+    assert main(["--help", word]) == 0
+    shown = capsys.readouterr().out
+    assert all(each in shown for each in said)
+    assert "server_may_set" not in shown and "_target_" not in shown
+    assert len(shown.splitlines()) < 30
+
+
+def test_help_about_no_key_says_what_is_near(capsys):
+    assert main(["--help", "partion"]) == 2
+    assert "did you mean partition" in capsys.readouterr().err
+
+
+def test_help_is_tools_and_groups_on_two_screens(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 60
+    assert "[votes]" in shown and "num_clients" not in shown
+
+
 def test_a_hint_names_ten_keys_at_most(capsys):
-    assert main(["gama=0.2"]) == 2
+    assert main(["xyzzyq=0.2"]) == 2
     hint = capsys.readouterr().err.partition("nearest are ")[2].partition(";")[0]
     assert len(hint.split(", ")) == 10
 
@@ -247,7 +308,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
         [sys.executable, "-m", "fl_app", *words], env=plain | terminal, capture_output=True
     )
     assert done.returncode == 0, done.stderr
-    assert b"against a server that reads every message: no protection (? is" in done.stdout
+    assert b"none against a server that reads every message (? is infinite)" in done.stdout
     assert not done.stderr
 
 

@@ -68,7 +68,7 @@ class Protection(ABC):
     shared: bool = False
 
     def __init__(self, budget: Budget, cohorts: Cohorts) -> None:
-        budget.require_threat(f"{type(self).__name__.lower()} protection", self.threats)
+        budget.require_threat(self.name, self.threats)
         self.budget = budget
         self.cohorts = cohorts
 

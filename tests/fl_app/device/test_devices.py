@@ -265,3 +265,14 @@ def test_device_does_not_read_its_environment_for_a_server(tmp_path, monkeypatch
     reply = client_app(message, context)
     assert reply.error.reason == REFUSED
     assert "interpolation" in (tmp_path / "errors.log").read_text()
+
+
+def test_a_sum_that_lacks_a_device_says_how_many_it_needs(files, tmp_path):
+    words = [*RUNS["masked"], "federation.num_rounds=5", "federation.quorum=0.5"]
+    words += ["privacy.secure_sum.minimum=1.0"]
+    with pytest.raises(RunError) as error:
+        run_devices(files, tmp_path, *words, off=[1])
+    said = str(error.value)
+    assert "no client answered" not in said
+    assert "a sum needs 3 clients, and 2 are there" in said
+    assert "1 client (1): not asked: no node that hosts it is online" in said

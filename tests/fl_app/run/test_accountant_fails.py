@@ -82,7 +82,7 @@ def test_its_statement_says_what_was_charged_and_that_no_epsilon_is_derived(
     derived = epsilon(event_from_dict(charged["event"]), said.delta).epsilon
     assert derived == pytest.approx(8, rel=1e-3)  # as the budget has it
     card = "\n".join(end_lines(run, [0, 1], str(run.path)))
-    assert "none is derived" in card and "ε =" not in card
+    assert "no ε is derived" in card and "ε =" not in card
 
 
 def test_the_same_words_derive_it_once_the_accountant_is_mended(tmp_path, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.tools.ledger import describe, main
+from fl_app.tools.ledger import _beside_card, describe, main
 from murmur.common import three_digits
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import (
@@ -22,7 +22,9 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.ledger.entry import event_from_text
+from tests.fl_app.running import run_inline
 
+FEW = ["engine=inline", "federation.num_clients=6"]
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 
 
@@ -196,3 +198,16 @@ def test_export_writes_a_file_for_its_owner_only(path, tmp_path, capsys, name):
     assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     assert main(["export", str(path)]) == 1
     assert "--to FILE" in capsys.readouterr().err
+
+
+def test_show_of_a_run_says_first_why_its_figure_is_not_the_cards(tmp_path, capsys):
+    sums = ["strategy=class_statistics", "privacy.secure_aggregation=simulated"]
+    run = run_inline(tmp_path / "sums", *sums, "federation.num_rounds=1", small=FEW)
+    assert main(["show", str(run.ledger_path)]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("ε here is against a server that reads every message")
+    assert "the run's card promises ε = " in first and "a server that sees only sums, if" in first
+    assert second.startswith("charged to each client")
+    alone = run_inline(tmp_path / "alone", "federation.num_rounds=1", small=FEW)
+    for path in (alone.ledger_path, tmp_path / "sums" / "copy" / "ledger.sqlite"):
+        assert _beside_card(path) is None
