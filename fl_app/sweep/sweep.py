@@ -16,7 +16,7 @@ import fcntl
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,8 @@ class Sweep:
         fixed = [word for word in overrides if word not in varied]
         search = any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
         planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
-        base = compose(fixed if search else planned[0])
+        configs = [compose(fixed)] if search else _composed(planned)
+        base = configs[0]
         if base.run_dir is not None:
             raise ConfigError(
                 f"run_dir={base.run_dir}: a sweep has a folder for each job; name the sweep with "
@@ -180,8 +181,7 @@ class Sweep:
         if search:
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
-            for words in planned:
-                config = compose(words)
+            for words, config in zip(planned, configs, strict=True):
                 job = Job.of(words, Path.cwd())
                 if job.key not in rounds:
                     jobs.append(job)
@@ -213,28 +213,18 @@ class Sweep:
             return []  # and import nothing
         from fl_app.run.prepare import expectation, validated
 
-        common = set.intersection(*map(set, unfinished))
         expected: list[tuple[str, str]] = []
-        refused: list[str] = []
-        seen: set[str] = set()
-        for words in unfinished:
-            alike = " ".join(word for word in words if not word.startswith("seed="))
-            if alike in seen:
-                continue
-            seen.add(alike)
+        refused: dict[str, str] = {}
+        for own, words in _by_setting(unfinished).items():
             try:
                 experiment = validated(words)
             except ConfigError as error:
-                refused.append(str(error))
+                refused[own] = one_line(error)
                 continue
             line = expectation(experiment)
             if line is not None:
-                own = [word for word in alike.split() if word not in common]
-                expected.append((" ".join(own), line))
-        if refused:
-            reasons = "; ".join(dict.fromkeys(refused))
-            number = f"{len(refused)} of {counted(len(seen), 'setting')} cannot run"
-            raise ConfigError(f"{number}, so nothing was started: {reasons}")
+                expected.append((own, line))
+        _refuse(refused, len(_by_setting(unfinished)))
         return expected
 
     def begin(self) -> None:
@@ -252,6 +242,43 @@ class Sweep:
                 f"{self.folder.path}: cannot be written ({error.strerror}); choose another folder "
                 "with results_dir=PATH"
             ) from error
+
+
+def _by_setting(jobs: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
+    """The first job of each setting by the words that tell it from the others; seeds are none."""
+    common = set.intersection(*map(set, jobs))
+    found: dict[str, Sequence[str]] = {}
+    for words in jobs:
+        own = [w for w in words if w not in common and not w.startswith("seed=")]
+        found.setdefault(" ".join(own), words)
+    return found
+
+
+def _composed(jobs: Sequence[Sequence[str]]) -> list[DictConfig]:
+    """The configuration of each job; ConfigError names all that have none."""
+    configs: list[DictConfig] = []
+    refused: dict[str, str] = {}
+    names = {tuple(words): own for own, words in _by_setting(jobs).items()}
+    for words in jobs:
+        try:
+            configs.append(compose(words))
+        except ConfigError as error:
+            if tuple(words) in names:
+                refused[names[tuple(words)]] = one_line(error)
+    _refuse(refused, len(names))
+    return configs
+
+
+def _refuse(refused: Mapping[str, str], settings: int) -> None:
+    """Say of each setting, by name, why it cannot run, in a line of its own.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    if refused:
+        number = f"{len(refused)} of {counted(settings, 'setting')} cannot run"
+        lines = [f"{own or 'every job'}: {why}" for own, why in refused.items()]
+        raise ConfigError("\n  ".join([f"{number}, so nothing was started:", *lines]))
 
 
 def run_job(job: Job, folder: SweepFolder, base: Path) -> float:

@@ -103,9 +103,34 @@ def test_jobs_whose_privacy_is_void_say_so(murmur, tmp_path):
 def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):
     status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.epsilon=0,1", "strategy.K=1,400")
     assert status == 2
-    assert "3 of 4 settings cannot run, so nothing was started" in printed.err
-    assert "privacy.epsilon=0: must be" in printed.err
-    assert "strategy.K=400: must lie in 1..360" in printed.err
+    head, *lines = printed.err.splitlines()
+    assert head == "murmur: 3 of 4 settings cannot run, so nothing was started:"
+    named = [line.strip().partition(": ")[0::2] for line in lines]
+    assert [name for name, _ in named] == [
+        "privacy.epsilon=0 strategy.K=1",
+        "privacy.epsilon=0 strategy.K=400",
+        "privacy.epsilon=1 strategy.K=400",
+    ]
+    assert named[0][1].startswith("privacy.epsilon=0: must be")
+    assert named[2][1].startswith("strategy.K=400: must lie in 1..360")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_job_that_cannot_be_composed_is_named_before_anything_is_built(
+    murmur, tmp_path, monkeypatch
+):
+    def built(*words):
+        raise AssertionError("a job was built")
+
+    monkeypatch.setattr("fl_app.run.prepare.validated", built)
+    words = ["seed=1,2", "strategy=privatekt,privatkt", "federation.num_rounds=2,0"]
+    status, printed = murmur("-m", "engine=inline", "federation.num_clients=4", *words)
+    assert status == 2
+    _, *lines = printed.err.splitlines()
+    assert [line.strip().partition(": ")[0] for line in lines] == [
+        "strategy=privatkt federation.num_rounds=2",
+        "strategy=privatkt federation.num_rounds=0",
+    ]
     assert not (tmp_path / "runs").exists()
 
 
