@@ -7,7 +7,6 @@ only ε of one promise can be compared. ε is what the statement puts first, aga
 that a job's budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
-import statistics
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_app.console import LiveDisplay
+from fl_app.run.intervals import INTERVAL, spread, with_interval
 from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
@@ -180,8 +180,12 @@ def show_sweep(folder: SweepFolder, console: Console) -> None:
         console.print(words, style="bold", soft_wrap=True)
         console.print(table)
         text += f"## {words}\n\n" + "".join(_markdown(rows)) + "\n"
+    is_repeated = "±" in text or "[" in text
+    text = f"{INTERVAL}.\n\n" * is_repeated + text
     (folder.path / "sweep.md").write_text(text, encoding="utf-8")
     path = shown_path(folder.path)
+    if is_repeated:
+        console.print(INTERVAL, soft_wrap=True, markup=False)
     console.print("ε is for the whole run; compare it within one table only", soft_wrap=True)
     console.print(f"sweep: {path}", soft_wrap=True)
     console.print(f"next:  murmur report {path}", soft_wrap=True)
@@ -223,7 +227,7 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
 
 
 def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
-    """A record for each setting with several seeds: mean ± standard deviation, the largest ε."""
+    """A record for each setting with several seeds: the mean and its interval, the largest ε."""
     alike: dict[tuple[Any, ...], list[Record]] = {}
     for job in jobs:
         if job.get(ACCURACY) is not None and "seed" in job:
@@ -234,7 +238,7 @@ def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
         if len(same) > 1:
             scores = [job[ACCURACY] for job in same]
             record = {**dict(setting), "seed": counted(len(same), "seed")}
-            record[ACCURACY] = f"{statistics.mean(scores):.4f} ± {statistics.stdev(scores):.4f}"
+            record[ACCURACY] = with_interval(spread(scores, share=True))
             for name in (EPSILON, CLAIMED):
                 record[name] = max(
                     (job[name] for job in same if job[name] is not None), default=None
