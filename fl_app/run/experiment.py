@@ -444,6 +444,8 @@ class Experiment:
         if noise is not None:
             final["model_noise"] = noise
         self.folder.save_statement(statement)
+        if self.privacy.search == "charged":
+            self.folder.save_released(self.strategy.report.released())
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
             self._save_partition()

@@ -45,9 +45,11 @@ class SweepProgress(LiveDisplay):
     Args:
         sweep: begun already, since its folder is read here.
         console: where it is shown.
+        trials: of a search, where it is known how many they are.
     """
 
-    def __init__(self, sweep: Sweep, console: Console) -> None:
+    def __init__(self, sweep: Sweep, console: Console, trials: int | None = None) -> None:
+        self.trials = trials
         self.sweep, self.folder, self.console = sweep, sweep.folder, console
         self._ended = {job.key for job in self.folder.finished(self._jobs())}
         self._before = len(self._ended)  # finished before this command
@@ -83,9 +85,11 @@ class SweepProgress(LiveDisplay):
                 accuracy = metrics["accuracy_last_5"]
                 line = "" if accuracy is None else f"accuracy {accuracy:.3f}"
             left = f", {self._left(done)} left" if self.sweep.jobs else ""
-            self._print(
-                f"job {len(self._ended)}/{len(jobs)}  {names[job.key]}  {line}  ({pace}{left})"
-            )
+            done_of = f"job {len(self._ended)}/{len(jobs)}"
+            if self.sweep.search is not None:
+                done_of = f"trial {len(self._ended)}"
+                done_of += "" if self.trials is None else f" of {self.trials}"
+            self._print(f"{done_of}  {names[job.key]}  {line}  ({pace}{left})")
         if self.console.is_terminal:
             self._show_rounds(open_jobs, names)
 

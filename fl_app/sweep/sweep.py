@@ -27,8 +27,13 @@ from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
+from fl_app.sweep.search import Search, is_search
 from murmur.common import counted, private_folder, replace_file
 
+NO_SEARCH = (
+    "privacy.search=charged: counts what the choice of a search's best trial costs; start one with "
+    "`murmur -m hydra/sweeper=optuna ...`"
+)
 _LOOK_SECONDS = 1.0  # how often who waits for another process looks whether it is done
 _INLINE = "fl_app.engines.inline.InlineEngine"
 
@@ -47,13 +52,23 @@ class Job:
     overrides: list[str]
 
     @classmethod
-    def of(cls, words: Sequence[str], base: Path) -> "Job":
+    def of(cls, words: Sequence[str], base: Path, trial: int = 0) -> "Job":
         """The job of these overrides; relative paths in them start in ``base``.
+
+        Args:
+            words: its overrides.
+            base: where they were typed.
+            trial: of a search. Where that is charged equal settings that were drawn twice are two
+                jobs: what the choice costs is known for independent ones only.
 
         Raises:
             ConfigError: they cannot be composed.
         """
-        return cls(job_key(compose(words), base), list(words))
+        config = compose(words)
+        key = job_key(config, base)
+        if config.privacy.search == "charged":
+            key += f"-{trial}"
+        return cls(key, list(words))
 
 
 class SweepFolder:
@@ -140,6 +155,7 @@ class Sweep:
         overrides: the words typed.
         jobs: all jobs, finished or not; empty for a search, whose sweeper draws them.
         rounds: how many rounds each job has, by key.
+        search: what a search is, which has no jobs yet.
         single: whether every job keeps one core busy and no more, so that many run at a time. Also
             true for a search, of which nothing is known yet.
     """
@@ -149,6 +165,7 @@ class Sweep:
     jobs: list[Job]
     rounds: dict[str, int] = field(default_factory=dict)
     single: bool = False
+    search: Search | None = None
 
     @classmethod
     def plan(cls, overrides: Sequence[str]) -> "Sweep":
@@ -166,10 +183,17 @@ class Sweep:
         """
         varied = [o.input_line or "" for o in parsed(overrides) if o.is_sweep_override()]
         fixed = [word for word in overrides if word not in varied]
-        search = any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
+        search = is_search(fixed)
         planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
         configs = [compose(fixed)] if search else _composed(planned)
         base = configs[0]
+        searched = None
+        if search:
+            searched = Search.of(fixed, base)
+            added = [word for word in searched.added if not is_hydra(word)]
+            base = compose([*fixed, *added])
+        elif base.privacy.search == "charged":
+            raise ConfigError(NO_SEARCH)
         if base.run_dir is not None:
             raise ConfigError(
                 f"run_dir={base.run_dir}: a sweep has a folder for each job; name the sweep with "
@@ -189,7 +213,7 @@ class Sweep:
                     single = single and _is_single(config)
             name = digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
-        return cls(SweepFolder(path), list(overrides), jobs, rounds, single)
+        return cls(SweepFolder(path), list(overrides), jobs, rounds, single, searched)
 
     def unfinished(self) -> list[Job]:
         """The jobs that have no final figures yet."""
