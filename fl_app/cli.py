@@ -183,6 +183,10 @@ def _hydra(arguments: list[str]) -> int:
     config = compose(words)
     if config.sweep is not None:
         raise ConfigError(f"sweep={config.sweep}: names a sweep; start one with `murmur -m`")
+    if config.privacy.search == "charged":
+        from fl_app.sweep.sweep import NO_SEARCH
+
+        raise ConfigError(NO_SEARCH)
     if len(words) == len(arguments) and not any(word.startswith("hydra") for word in words):
         return run(words)  # nothing that needs Hydra's own main, which composes twice more
     statuses: list[int] = []
@@ -236,6 +240,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from fl_app.config.overrides import quoted
     from fl_app.sweep.on_ray import run_jobs, warm_up
+    from fl_app.sweep.search import conclusion, replaced
     from fl_app.sweep.show import SweepProgress, show_sweep
     from fl_app.sweep.sweep import Sweep, is_hydra
 
@@ -250,7 +255,11 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     for settings, line in expected:
         print(f"{settings or 'all jobs'}: {line}")
     sweep.begin()
-    progress = SweepProgress(sweep, console)
+    trials = None
+    if sweep.search is not None:
+        trials, added = sweep.search.drawn(sweep.folder.path)
+        arguments = replaced(arguments, added)
+    progress = SweepProgress(sweep, console, trials)
     try:
         with progress:
             if any(map(is_hydra, words)):  # a launcher or a sweeper of Hydra's
@@ -263,6 +272,9 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
         return 130
     finally:
         show_sweep(sweep.folder, console)
+        if sweep.search is not None:
+            for line in conclusion(sweep.folder.path, sweep.search):
+                console.print(line, soft_wrap=True, highlight=False, markup=False)
         atexit.register(_silence)  # runs before what libraries have registered until here
     jobs = sweep.jobs or sweep.folder.jobs()
     return 0 if len(sweep.folder.finished(jobs)) == len(jobs) else 1
@@ -298,7 +310,8 @@ def _job(overrides: list[str]) -> float:
 
     settings = HydraConfig.get()
     base = Path(settings.runtime.cwd)
-    return run_job(Job.of(overrides, base), SweepFolder(Path(settings.sweep.dir)), base)
+    job = Job.of(overrides, base, settings.job.num)
+    return run_job(job, SweepFolder(Path(settings.sweep.dir)), base)
 
 
 def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[str]) -> None:

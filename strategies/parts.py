@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
@@ -28,7 +28,7 @@ from murmur.privacy.events import (
     UnknownEvent,
     repeated,
 )
-from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.privacy.statement import Exposure, Statement, by_participations, released
 from murmur.round import cohorts, phase, summation
 from murmur.round.setup import ServerSetup
 
@@ -63,6 +63,10 @@ class PrivacyReport:
         counts not, such as noise that follows from a seed.
         """
         return self._stated(Statement.of, self._all_exposures(), self._warnings(), void)
+
+    def released(self) -> list[dict[str, Any]]:
+        """What clients have released to each adversary so far, as ``statement.released`` has it."""
+        return [each for exposure in self._all_exposures() for each in released(exposure)]
 
     def without_epsilon(self, error: Exception, void: Iterable[str] = ()) -> Statement:
         """What was charged, after ``statement`` has raised ``error``: no ε is derived.

@@ -73,6 +73,7 @@ MACHINE = (
     "compute",  # but for rounding; see PRECISION
     "tracking",
     "about",
+    "privacy.search",  # what a choice among runs costs
     "dataset.root",
     "dataset.cache",
     "dataset.download",

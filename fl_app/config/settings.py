@@ -211,6 +211,7 @@ class PrivacySettings:
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
         calibration: the same.
+        search: whether a search counts the choice of its best trial (``fl_app.sweep.search``).
     """
 
     epsilon: int | float  # an integer stays one: statements say what was typed
@@ -224,6 +225,7 @@ class PrivacySettings:
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
+    search: Literal["uncounted", "charged"] = "uncounted"
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)

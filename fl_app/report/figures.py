@@ -6,10 +6,11 @@ drawn, its ``key`` whose it is: charts leave out the keys in their parameter ``h
 variables of the page's style sheet, so that light, dark and paper need no second drawing;
 ``stand_alone`` puts values in their place.
 
-Colour names the algorithm, dashes and marks the setting (of one algorithm, colour as well), so
-nothing depends on colour vision. What stands in one panel has one promise (unit, neighbours, threat
-and δ): figures of other promises cannot be compared, and stand in panels of their own on the same
-axes.
+Colour names the algorithm, dashes and marks the setting, so nothing depends on colour vision; a
+setting has the same name, colour and dashes in every figure. What stands in one panel has one
+promise (unit, neighbours, threat and δ): figures of other promises cannot be compared, and stand in
+panels of their own on the same axes. A panel has eight lines at most, beside those of what chance
+and an algorithm without noise reach.
 """
 
 import json
@@ -29,7 +30,15 @@ from numpy.typing import NDArray
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.report import ASSETS
 from fl_app.report.reading import Held, Run
-from fl_app.report.settings import Grouping, Setting, as_number
+from fl_app.report.settings import (
+    AT_CHANCE,
+    FROM_RAISED,
+    RAISED,
+    VOID,
+    Grouping,
+    Setting,
+    as_number,
+)
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import short_name, show_epsilon
 from murmur.common import three_digits
@@ -40,18 +49,35 @@ STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): light-dark\((#\w+),", STYLE))  # colours on white paper
 COLOURS = 8
 TONES = [*(f"var(--c{index})" for index in range(COLOURS)), "var(--ink)"]
-DASHES: tuple[list[int], ...] = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+DASHES: tuple[list[int], ...] = (
+    *([], [8, 4], [2, 3], [9, 3, 2, 3]),
+    *([14, 4], [5, 2, 1, 2], [18, 3, 3, 3], [4, 6]),
+)
+SHAPES = (
+    *("circle", "square", "triangle-up", "diamond"),
+    *("cross", "triangle-down", "triangle-right", "triangle-left"),
+)
+CHANCE = "chance"
+WITHOUT_NOISE = "without noise"
 _MARKS = {"proven": "circle", "assumed": "diamond", "void": "cross"}  # what a stated ε is
 HEIGHT = 260  # of a plot, in pixels
 WIDTH = 460  # of one that stands alone
-TITLE = WIDTH // 7  # letters in a line of its title
+COLUMN = 238  # of a paper with two columns, in points: 84 mm
+_SMALLER = 0.6  # a panel's height there
 ROW = 34  # of a row, where settings are rows
 MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
 MOST_CLIENTS = 120  # columns of a partition
 DIVERGED = 10  # times the median loss
 FEW_ROUNDS = 5  # so many have a mark each on the axis; Vega would also mark halves
+_RAISED_POWER = re.compile(f"10([{RAISED}]+)")
+_MARKED = (  # a name's marks stand in a line of their own
+    f"split(replace(replace(datum.label, ' ({AT_CHANCE}', '\\n({AT_CHANCE}'), ' ({VOID}', "
+    f"'\\n({VOID}'), '\\n')"
+)
+_QUIET = "var(--soft)"  # of words in a chart
+_APART = 0.07  # of an axis, so that two lines of words do not touch
+_NO_LEVEL = "!isValid(datum.level)"
 SPREAD = {"low": "95% from", "high": "95% to", "runs": "runs"}  # columns of every figure with seeds
 
 
@@ -180,25 +206,30 @@ def swept_figure(
             panel = [setting.family] * (by is not None and len(grouping.families) > 1)
             panel += [f"{short_name(key, apart)} = {value}" for key, value in apart.items()]
             panel.append(setting.promise)
-            lines.append({"key": setting.key, "x": x, "line": along.marked_label, "panel": panel})
+            line = {"key": setting.key, "x": x, "line": along.label, "panel": ". ".join(panel)}
+            level = WITHOUT_NOISE if over == "privacy.epsilon" and math.isinf(x) else None
+            lines.append({**line, "level": level})
     if over is None or len({line["x"] for line in lines}) < 2:
         return None
-    axis = Axis(cast(float, line["x"]) for line in lines)
+    axis = Axis(cast(float, line["x"]) for line in lines if line["level"] is None)
     points = pandas.DataFrame(lines).merge(grouping.finals(score), on="key")
-    points["panel"] = points["panel"].map(". ".join)
+    points = _in_parts(points.assign(index=_places(points["line"], points["family"])))
     points["place"] = points["x"].map(axis.place)
     if over == "privacy.epsilon":
         points["x"] = points["x"].map(_written)
     name = short_name(over, keys)
     scale = axis.x({"privacy.epsilon": "ε of the whole run"}.get(over, over))
-    best = points.loc[points["mean"].idxmax()]
-    finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {_six(best['x'])}."
+    noisy = points[points["level"].isna()]
+    best = noisy.loc[noisy["mean"].idxmax()]
+    finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {best['x']:g}."
     reading = f"{_over_seeds(grouping)} Compare lines of one panel only: they have one promise."
     if points["line"].nunique() > 1:
         reading += f" Dotted: the best of all shown settings at this {name} or less."
     title = f"{_capital(score)} over {name}"
     if by is not None:
         title += f" by {short_name(by, keys)}"
+    points = _with_chance(points, grouping, score)
+    reading += _about_levels(points)
     panels = _line_panels(points, grouping, scale, "x", score, is_frontier=True)
     columns = {"setting": "setting", "promise": "promise", "x": over, "mean": score, **SPREAD}
     return Figure("swept", title, finding, reading, panels, columns, _records(points, columns))
@@ -232,15 +263,21 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         _written(epsilon, up=kind not in ("measured", "measured, least"))
         for epsilon, kind in zip(points["epsilon"], points["kind"], strict=True)
     ]
-    points["panel"] = points["promise"]
+    points = _in_parts(points.assign(panel=points["promise"], line=points["key"], level=None))
     points["line"] = points["family"]
+    free = [setting.key for setting in shown if setting.is_without_noise]
+    levels = grouping.finals(score)
+    levels = levels[levels["key"].isin(free)].assign(level=WITHOUT_NOISE)
+    levels = levels.assign(kind=WITHOUT_NOISE, epsilon=math.inf)
+    levels = levels.merge(points[["key", "panel", "line"]].drop_duplicates(), on="key")
+    points = _with_chance(pandas.concat([points, levels], ignore_index=True), grouping, score)
     y = _y(points, score)
     scale = alt.Scale(domain=list(_MARKS), range=list(_MARKS.values()))
     marks_of_kinds = alt.Shape("kind:N", scale=scale, legend=None)
     panels = []
     for title, own in points.groupby("panel", sort=False):
         looks = _looks(own, grouping)
-        base = numbers_of("panel", title).encode(x=axis.x("ε of the whole run"), y=y)
+        base = _marks_of(title).encode(x=axis.x("ε of the whole run"), y=y)
         base = base.encode(color=looks["color"], tooltip=_tips("setting", "kind", "epsilon", score))
         claim = base.transform_filter("indexof(datum.kind, 'measured') < 0")
         canaries = base.transform_filter("indexof(datum.kind, 'measured') == 0")
@@ -254,6 +291,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
             stated.mark_point(filled=True, size=70, opacity=1).encode(shape=marks_of_kinds),
             claimed.mark_point(filled=False, size=150, opacity=1),
             measured.mark_point(filled=True, size=25, opacity=1),
+            *_levels(title, y, looks["color"]),
         ]
         panels.append(panel_of(title, layers))
     reading = (
@@ -262,6 +300,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "that they are equal; ∞: unprotected. Upright: 95% interval of the "
         "mean over seeds (Student's t)."
     )
+    reading += _about_levels(points)
     if any(setting.kind == "void" for setting in shown):
         reading += " A cross: void, not to be relied on; the privacy statement says why."
     if any(setting.kind == "assumed" for setting in shown):
@@ -296,7 +335,7 @@ def rounds_figure(
         return None
     finding = _ends(curves)
     last = curves["round"].max()
-    points = _into_panels(_thinned(curves))
+    points = _in_parts(_into_panels(_thinned(curves)))
     reading = _over_seeds(grouping)
     for comparison in references:
         name = comparison.about["name"]
@@ -305,7 +344,7 @@ def rounds_figure(
         if score == "accuracy" and accuracy and len(beside):
             found = {"round": list(accuracy), "mean": list(accuracy.values())}
             lines = pandas.DataFrame(found).merge(beside[["panel"]].drop_duplicates(), how="cross")
-            same = {"key": "", "family": "", "line": name, "setting": name}
+            same = {"key": "", "family": "", "index": 1, "line": name, "setting": name}
             points = pandas.concat([points, lines.assign(**same)], ignore_index=True)
             reading += f" Dashed and dark: {name}."
     first = int(curves["round"].min())
@@ -314,6 +353,14 @@ def rounds_figure(
     axis = alt.Axis(tickMinStep=1, format="d", values=few)
     scale = alt.Scale(domain=[first, end])
     x = alt.X("round:Q", title="round", axis=axis, scale=scale)
+    single = points.groupby("panel")["round"].transform("max") <= 1
+    if single.any():
+        points = points[
+            ~single | (points["round"] == points.groupby("key")["round"].transform("max"))
+        ]
+        reading += " Of single rounds: a dot for each setting, on its 95% interval."
+    points = _with_chance(points, grouping, score)
+    reading += _about_levels(points)
     panels = _line_panels(points, grouping, x, "round", score)
     columns = {"setting": "setting", "round": "round", "mean": score, **SPREAD}
     title = f"{_capital(score)} over rounds"
@@ -336,15 +383,16 @@ def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
     curves = curves[curves["sent"] > 0]
     if curves.empty:
         return None
-    points = _into_panels(_thinned(curves))
+    points = _in_parts(_into_panels(_thinned(curves)))
     x = Axis(points["sent"]).x("sent so far by all clients", "sent", "~s", "B")
     sent = curves.groupby("setting")["sent"].max().sort_values()
     finding = f"Clients together sent {byte_count(sent.iloc[0])}."
     if len(sent) > 1:
         finding = f"Least was sent with {sent.index[0]} ({byte_count(sent.iloc[0])}), "
         finding += f"most with {sent.index[-1]} ({byte_count(sent.iloc[-1])})."
-    reading = f"Further left is cheaper. {_over_seeds(grouping)}"
-    panels = _line_panels(points, grouping, x, "round", score)
+    points = _with_chance(points, grouping, score)
+    reading = f"Further left is cheaper. {_over_seeds(grouping)}{_about_levels(points)}"
+    panels = _line_panels(points, grouping, x, "sent", score)
     columns = {"setting": "setting", "round": "round", "sent": "bytes sent", "mean": score}
     columns |= SPREAD
     title = f"{_capital(score)} against bytes sent by clients"
@@ -368,7 +416,8 @@ def spend_figure(grouping: Grouping) -> Figure | None:
         return None
     points = pandas.DataFrame(lines)
     columns = {"setting": "setting", "promise": "promise", "epsilon": "ε", "clients": "clients"}
-    alike = points.groupby(["key", "family", "setting", "promise", "about"], sort=False)
+    names = ["key", "family", "index", "setting", "promise", "about"]
+    alike = points.groupby(names, sort=False)
     points = alike.agg({"epsilon": "max", "clients": "sum"}).reset_index()
     points["share"] = points["clients"] / points.groupby("key")["clients"].transform("sum")
     axis = Axis(points["epsilon"])
@@ -378,7 +427,7 @@ def spend_figure(grouping: Grouping) -> Figure | None:
     points["line"] = points["setting"]
     panels = []
     for title, own in points.groupby("panel", sort=False):
-        y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelLimit=130))
+        y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelExpr=_MARKED))
         size = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[30, 400]))
         discs = (
             numbers_of("panel", title)
@@ -448,11 +497,13 @@ def partition_figure(index: int, label: str, held: Held, where: str) -> Figure:
     )
 
 
-def stand_alone(figure: Figure) -> dict[str, Any]:
+def stand_alone(figure: Figure, width: int = WIDTH, columns: int = 2) -> dict[str, Any]:
     """One Vega-Lite chart of all panels, for other programs and for print.
 
     Args:
         figure: any of the above.
+        width: of a panel, in pixels, without its axis.
+        columns: how many panels stand beside each other.
 
     Returns:
         A specification with the numbers, and the colours for white paper, in it.
@@ -461,12 +512,11 @@ def stand_alone(figure: Figure) -> dict[str, Any]:
     of_the_whole = ("params", "config", "$schema")
     for panel in figure.panels:
         own = {key: value for key, value in panel.chart.items() if key not in of_the_whole}
-        title = textwrap.wrap(panel.title.replace(" = ", "\u00a0=\u00a0"), TITLE)
-        charts.append({**own, "title": title, "width": WIDTH})
+        charts.append({**own, "title": _title(panel, width // 7), "width": width})
     apart = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
     whole = {
         "concat": charts,
-        "columns": 2,
+        "columns": columns,
         "params": [{"name": "hidden", "value": []}],
         "datasets": {"numbers": list(figure.numbers)},
         "resolve": {"legend": apart, "scale": apart},
@@ -477,11 +527,68 @@ def stand_alone(figure: Figure) -> dict[str, Any]:
 
 
 def as_svg(figure: Figure) -> str:
-    """A figure that stands alone as a picture: the same bytes for the same figure.
+    """A figure that stands alone as a picture: the same bytes for the same figure."""
+    return _svg(stand_alone(figure))
+
+
+def as_files(figure: Figure) -> dict[str, bytes]:
+    """A figure as wide as a column of a paper (``COLUMN``), its panels below each other.
+
+    Returns:
+        Ending (svg, pdf, png) -> content; PNG has 600 dots an inch.
+    """
+    width = COLUMN
+    spec = _for_a_column(figure, width)
+    while (wide := _width(_svg(spec))) > COLUMN and width > COLUMN // 4:
+        width -= max(1, math.ceil(wide - COLUMN))
+        spec = _for_a_column(figure, width)
+    # A unit is a point in PDF, as it stands; in SVG it must be said.
+    svg = re.sub(
+        r'(<svg[^>]*? width="[0-9.]+)(" height="[0-9.]+)"', r'\1pt\2pt"', _svg(spec), count=1
+    )
+    return {
+        "svg": svg.encode(),
+        "pdf": vl_convert.vegalite_to_pdf(spec),
+        "png": vl_convert.vegalite_to_png(spec, ppi=600),
+    }
+
+
+def _for_a_column(figure: Figure, width: int) -> dict[str, Any]:
+    """``stand_alone`` in the letters of a paper."""
+    spec = stand_alone(figure, width, 1)
+    for panel, chart in zip(figure.panels, spec["concat"], strict=True):
+        chart["title"] = _title(panel, COLUMN // 4)
+        chart["height"] = round(_SMALLER * chart["height"])
+    letters = {"labelFontSize": 7, "titleFontSize": 7}
+    config = spec["config"]
+    config["axis"] = {**config["axis"], **letters, "labelLimit": COLUMN // 2}
+    config["legend"] = {**config["legend"], **letters, "labelLimit": COLUMN * 2 // 3, "columns": 1}
+    config["title"] = {**config["title"], "fontSize": 7}
+    config["text"] = {"fontSize": 7}
+    config["padding"] = 2
+    spec["align"] = "none"  # or the widest legend would move every panel
+    return spec
+
+
+def _title(panel: Panel, letters: int) -> list[str]:
+    """A panel's title in lines; few fonts for print have raised figures."""
+    plain = _RAISED_POWER.sub(lambda found: f"1e{found[1].translate(FROM_RAISED)}", panel.title)
+    return textwrap.wrap(plain.replace(" = ", "\u00a0=\u00a0"), letters)
+
+
+def _width(svg: str) -> float:
+    """Of a picture, in pixels."""
+    found = re.search(r'<svg[^>]* width="([0-9.]+)"', svg)
+    assert found is not None, "vl-convert writes a picture's width"
+    return float(found[1])
+
+
+def _svg(spec: Mapping[str, Any]) -> str:
+    """A chart as a picture.
 
     Vega numbers clipping paths on and on in a process; here they begin at 0 in each picture.
     """
-    drawn: str = vl_convert.vegalite_to_svg(stand_alone(figure))
+    drawn: str = vl_convert.vegalite_to_svg(spec)
     known = dict.fromkeys(re.findall(r'id="(clip\d+)"', drawn))
     places = {name: f"clip{place}" for place, name in enumerate(known)}
     return re.sub(r"\bclip\d+\b", lambda name: places.get(name[0], name[0]), drawn)
@@ -546,8 +653,11 @@ def _line_panels(
 ) -> list[Panel]:
     """Lines through means, in bands of their 95 % intervals, a panel for each ``panel``.
 
+    A panel of single rounds is a dot plot: there is nothing for a line to join.
+
     Args:
-        points: columns panel, promise, key, family, line, mean, low, high, and what ``x`` names.
+        points: columns panel, promise, key, family, index, line, mean, low, high, level, and what
+            ``x`` names.
         grouping: the runs as settings, whose order chooses colours.
         x: the channel of the horizontal axis.
         read: the field that a tooltip has beside the score.
@@ -559,9 +669,12 @@ def _line_panels(
     panels = []
     for title, own in points.groupby("panel", sort=False):
         looks = _looks(own, grouping)
+        if read == "round" and own["round"].max() <= 1:
+            panels.append(_dots(title, own, y, looks, score))
+            continue
         stroke = {name: looks[name] for name in ("color", "strokeDash")}
         marks = {name: looks[name] for name in ("color", "shape")}
-        base = numbers_of("panel", title).encode(x=x, y=y)
+        base = _marks_of(title).encode(x=x, y=y)
         low = _y(points, score, "low")
         band = base.mark_area(opacity=0.15, clip=True)
         dots = base.mark_point(filled=True, size=35, opacity=1)
@@ -571,16 +684,116 @@ def _line_panels(
             dots.encode(tooltip=_tips("setting", read, score), **marks),
         ]
         promise = own["promise"].iloc[0]
-        if is_frontier and points["line"][points["promise"] == promise].nunique() > 1:
+        alike = (points["promise"] == promise) & points["level"].isna()
+        if is_frontier and points["line"][alike].nunique() > 1:
             best = (
                 numbers_of("promise", promise)
+                .transform_filter(_NO_LEVEL)
                 .encode(x=x, y=y)
                 .transform_window(mean="max(mean)", sort=[alt.SortField("place")], frame=[None, 0])
             )
             steps = best.mark_line(interpolate="step-after", strokeDash=[1, 3], color=TONES[-1])
             layers.append(steps)
-        panels.append(panel_of(title, layers))
+        panels.append(panel_of(title, [*layers, *_levels(title, y, looks["color"])]))
     return panels
+
+
+def _dots(
+    title: str, own: pandas.DataFrame, y: alt.Y, looks: Mapping[str, Any], score: str
+) -> Panel:
+    """A row for each setting: its mean as a dot on its interval, beside chance.
+
+    ``y``: the scale of the other panels, which is that of the horizontal axis here.
+    """
+    scale = y.to_dict()["scale"]
+    title_of = y.to_dict()["title"]
+    x = alt.X("mean:Q", title=title_of, scale=alt.Scale(**scale))
+    rows = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelExpr=_MARKED))
+    base = _marks_of(title).encode(y=rows, color=looks["color"].legend(None))
+    dots = base.encode(x=x, tooltip=_tips("setting", "round", score))
+    ends = base.encode(x=alt.X("low:Q", title=title_of, scale=alt.Scale(**scale)), x2="high:Q")
+    of_level = numbers_of("panel", title).transform_filter("isValid(datum.level)").encode(x=x)
+    label = of_level.mark_text(align="left", baseline="top", dx=3, fill=_QUIET)
+    layers = [
+        ends.mark_rule(strokeWidth=1.5, clip=True),
+        dots.mark_point(filled=True, size=70, opacity=1).encode(shape=looks["shape"].legend(None)),
+        of_level.mark_rule(strokeDash=[1, 2], color=TONES[-1]),
+        label.encode(y=alt.value(0), text="shown:N"),
+    ]
+    height = ROW * max(2, own["setting"][own["level"].isna()].nunique())
+    return panel_of(title, layers, height, zoomed="x")
+
+
+def _marks_of(title: str) -> alt.Chart:
+    """The numbers of a panel without the levels that are lines across it."""
+    return numbers_of("panel", title).transform_filter(_NO_LEVEL)
+
+
+def _levels(title: str, y: alt.Y, color: alt.Color) -> list[alt.Chart]:
+    """Lines across a panel: what chance and algorithms without noise reach."""
+    base = numbers_of("panel", title).encode(y=y)
+    chance = base.transform_filter(f"datum.level == '{CHANCE}'")
+    free = base.transform_filter(f"datum.level == '{WITHOUT_NOISE}'")
+    tips = [alt.Tooltip("setting:N"), alt.Tooltip("mean:Q", format=".4~g", title="mean")]
+    label = base.transform_filter("isValid(datum.shown)")
+    text = label.mark_text(align="right", baseline="bottom", dy=-2, fill=_QUIET)
+    return [
+        chance.mark_rule(strokeDash=[1, 2], color=TONES[-1]),
+        free.mark_rule(strokeDash=[1, 2], strokeWidth=1.5).encode(color=color, tooltip=tips),
+        text.encode(x=alt.value("width"), text="shown:N"),
+    ]
+
+
+def _with_chance(points: pandas.DataFrame, grouping: Grouping, score: str) -> pandas.DataFrame:
+    """``points``, the level of chance in each panel beside them, and what names levels there.
+
+    Levels that would be printed over each other have one name, which stands at the uppermost.
+
+    Args:
+        points: columns panel, key, mean; of a level its name in ``level``, if there are any.
+        grouping: the runs as settings, which know chance.
+        score: that is drawn; chance is known of accuracy.
+    """
+    if "level" not in points:
+        points = points.assign(level=None)
+    known = {setting.key: setting.chance for setting in grouping.settings}
+    lines = []
+    if score == "accuracy":
+        for (title, promise), own in points.groupby(["panel", "promise"], sort=False):
+            found = {known.get(key) for key in own["key"]} - {None}
+            same = {"panel": title, "promise": promise, "key": "", "family": "", "level": CHANCE}
+            named = {**same, "line": CHANCE, "setting": CHANCE, "index": 0}
+            lines += [{**named, "mean": value} for value in sorted(cast(set[float], found))]
+    points = pandas.concat([points, pandas.DataFrame(lines)], ignore_index=True)
+    points["shown"] = None
+    values = points[["mean", "low", "high"]].stack()
+    near = _APART * (values.max() - values.min())
+    for _, own in points[points["level"].notna()].groupby("panel"):
+        upper = None
+        for index, line in own.sort_values("mean", ascending=False).iterrows():
+            if upper is None or points.at[upper, "mean"] - line["mean"] > near:
+                upper = index
+                points.at[upper, "shown"] = line["level"]
+            elif line["level"] not in points.at[upper, "shown"]:
+                points.at[upper, "shown"] += f", {line['level']}"
+    return points
+
+
+def _about_levels(points: pandas.DataFrame) -> str:
+    """How to read the lines across panels, in a sentence; "" where there are none."""
+    found = {CHANCE, WITHOUT_NOISE} & set(points["level"].dropna())
+    said = {
+        CHANCE: "chance (always naming the most frequent class)",
+        WITHOUT_NOISE: "what an algorithm reaches without noise",
+    }
+    if not found:
+        return ""
+    return f" Dotted across: {' and '.join(said[level] for level in said if level in found)}."
+
+
+def _places(lines: pandas.Series, families: pandas.Series) -> pandas.Series:
+    """The place of each line among its algorithm's."""
+    return lines.groupby(families).transform(lambda own: pandas.factorize(own)[0])
 
 
 def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
@@ -589,23 +802,21 @@ def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
     Returns:
         The channels ``color``, ``strokeDash`` and ``shape``, with a legend where there are several.
     """
+    if "level" in own:
+        own = own[own["level"] != CHANCE]
     lines = own.drop_duplicates("line")
-    variants = lines.groupby("family").cumcount()
     places = {name: index % COLOURS for index, name in enumerate(grouping.families)}
     colours = lines["family"].map(places).fillna(-1).astype(int)
-    if len(places) == 1:
-        colours = (variants % COLOURS).where(lines["family"] != "", -1)
-    variants += lines["family"] == ""  # a reference is dashed
     ranges = {
         "color": [TONES[colour] for colour in colours],
-        "strokeDash": [DASHES[variant % len(DASHES)] for variant in variants],
-        "shape": [SHAPES[variant % len(SHAPES)] for variant in variants],
+        "strokeDash": [DASHES[int(index) % len(DASHES)] for index in lines["index"]],
+        "shape": [SHAPES[int(index) % len(SHAPES)] for index in lines["index"]],
     }
-    legend: Any = alt.Undefined
+    legend: Any = alt.Legend(labelExpr=_MARKED)
     if len(lines) == 1:
         legend = None
     elif lines["line"].str.len().max() > 18:
-        legend = alt.Legend(columns=1)
+        legend = alt.Legend(columns=1, labelExpr=_MARKED)
     channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     names = list(lines["line"])
     return {
@@ -651,10 +862,9 @@ def _tips(setting: str, *fields: str) -> list[alt.Tooltip]:
 
 
 def _into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
-    """With each line's ``panel`` and its name there (``line``).
+    """With each line's ``panel`` and its name there (``line``), which is the setting's.
 
-    Lines of one promise share a panel; where an algorithm has several, it has a panel of its own,
-    and at most eight lines are in one.
+    Lines of one promise share a panel; where an algorithm has several, it has a panel of its own.
 
     Args:
         curves: of ``Grouping.curves``.
@@ -662,14 +872,16 @@ def _into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
     per_promise = curves.groupby("promise")
     is_apart = per_promise["key"].transform("nunique") > per_promise["family"].transform("nunique")
     whole = curves["family"] + ". " + curves["promise"]
-    points = curves.assign(panel=curves["promise"].where(~is_apart, whole))
-    points["line"] = points["setting"].where(
-        ~is_apart | (points["variant"] == ""), points["variant"]
-    )
-    number = points.groupby("panel")["key"].transform(lambda keys: pandas.factorize(keys)[0])
+    panel = curves["promise"].where(~is_apart, whole)
+    return curves.assign(panel=panel, line=curves["setting"])
+
+
+def _in_parts(points: pandas.DataFrame) -> pandas.DataFrame:
+    """With panels of eight lines at most: more of them stand in further parts."""
+    number = _places(points["line"], points["panel"])
     part = (number // MOST_LINES + 1).astype(str)
-    points["panel"] = points["panel"].where(number < MOST_LINES, points["panel"] + ", part " + part)
-    return points
+    panel = points["panel"].where(number < MOST_LINES, points["panel"] + ", part " + part)
+    return points.assign(panel=panel)
 
 
 def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
@@ -680,7 +892,7 @@ def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
 
 def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str, Any]]:
     """For JSON: what is read or drawn, with numbers as ``_six``."""
-    drawn = {*columns, "key", "panel", "line", "place", "share"}
+    drawn = {*columns, "key", "panel", "line", "place", "share", "level", "shown"}
     kept = points[[name for name in points if name in drawn]]
     return [
         {name: _six(value) for name, value in line.items() if not pandas.isna(value)}
@@ -757,7 +969,7 @@ def _over_seeds(grouping: Grouping) -> str:
     if repeated > 1:
         return (
             f"Line: mean over up to {repeated} seeds; band: its 95% interval (Student's t), which "
-            "is wide for two or three."
+            "is wide for two or three, and ends at 0 and 1."
         )
     return "One run each: there is no spread to show."
 

@@ -24,11 +24,13 @@ from fl_app.config.overrides import flat_texts
 from fl_app.report import ASSETS, figures, reading, settings, tables, template
 from fl_app.report.figures import additive_figure
 from fl_app.run.data_card import HEADING, DataCard
+from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file, three_digits
 from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding
 
 _MOST_PARTITIONS = 8
+_KINDS = {"proven": "proven", "assumed": "if its conditions hold"}  # what a stated ε is
 _MOST_SCORES = 6  # beside the first
 
 
@@ -53,21 +55,12 @@ def page(
     """
     grouping = settings.group(source.runs)
     scores = settings.score_names(source.runs)
-    compared = tables.references(grouping)
     main = scores[0] if scores else "accuracy"
-    found = [
-        figures.swept_figure(grouping, main, over, by),
-        figures.epsilon_figure(grouping, main),
-        figures.rounds_figure(grouping, main, compared),
-        figures.bytes_figure(grouping, main),
-        figures.spend_figure(grouping),
-    ]
-    shown = [figure for figure in found if figure is not None]
-    others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
-    more = [figure for figure in others if figure is not None]
-    partitions = [] if publish else _partitions(grouping)
-    cards = {} if publish else _cards(grouping)
-    additive = _additive(grouping)
+    shown, more, additive, partitions = _figures(source, grouping, over, by)
+    cards = _cards(grouping)
+    if publish:
+        partitions = []
+        cards = {}
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
         "show": show_epsilon,
@@ -76,6 +69,7 @@ def page(
         "canary_finding": canary_finding,
         "three_digits": three_digits,
         "byte_count": figures.byte_count,
+        "with_interval": with_interval,
         "states_of": lambda runs: Counter(run.state for run in runs),
     }
     every = [*shown, *more, *additive, *partitions]
@@ -94,6 +88,10 @@ def page(
         main=main,
         grouping=grouping,
         colours=figures.COLOURS,
+        dashes=figures.DASHES,
+        said=_KINDS,
+        interval=INTERVAL,
+        is_repeated=any(len(setting.final_scores(main)) > 1 for setting in grouping.settings),
         figures=shown,
         more=more,
         cards=cards,
@@ -105,11 +103,38 @@ def page(
         statements=_statements(grouping),
         common=_common(source.runs),
         made_by=_made_by(source.runs),
-        references=compared,
+        references=tables.references(grouping),
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
     )
     return text
+
+
+def every_figure(
+    source: reading.Source, over: str | None = None, by: str | None = None
+) -> list[figures.Figure]:
+    """All figures of the page; ``over`` and ``by`` as there."""
+    parts = _figures(source, settings.group(source.runs), over, by)
+    return [figure for part in parts for figure in part]
+
+
+def _figures(
+    source: reading.Source, grouping: settings.Grouping, over: str | None, by: str | None
+) -> tuple[list[figures.Figure], ...]:
+    """The figures of the first score, of others, of models, and of partitions."""
+    scores = settings.score_names(source.runs)
+    main = scores[0] if scores else "accuracy"
+    found = [
+        figures.swept_figure(grouping, main, over, by),
+        figures.epsilon_figure(grouping, main),
+        figures.rounds_figure(grouping, main, tables.references(grouping)),
+        figures.bytes_figure(grouping, main),
+        figures.spend_figure(grouping),
+    ]
+    shown = [figure for figure in found if figure is not None]
+    others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
+    more = [figure for figure in others if figure is not None]
+    return shown, more, _additive(grouping), _partitions(grouping)
 
 
 @cache

@@ -98,6 +98,11 @@ class Run:
         return bool(self.config.get("privacy", {}).get("noise") == "seeded")
 
     @property
+    def knows_chance(self) -> bool:
+        """Whether it is finished, and says whether it is better than chance."""
+        return self.metrics is not None and self.metrics.get("at_chance") is not None
+
+    @property
     def planned_rounds(self) -> int | None:
         """How many rounds the configuration asks for."""
         planned = self.config.get("federation", {}).get("num_rounds")

@@ -5,17 +5,19 @@ interval; of ε the largest, since whoever relies on a setting relies on its wor
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas
-from scipy.stats import t as student
 
 from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.report.reading import Run, number
+from fl_app.run.intervals import interval, is_share, spread
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
+from murmur.common import counted
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.statement import Guarantee, promise
 
@@ -25,8 +27,13 @@ _NO_SETTING = ("seed", "hydra", *MACHINE)
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
 _BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
 _LONG_NAME = 24  # letters of an algorithm's name that fit beside a line
-CONFIDENCE = 0.95  # of intervals over repetitions
 NOT_STATED = "No privacy statement yet"
+_EXPONENT = re.compile(r"\b(?P<digits>\d+(?:\.\d+)?)e(?P<exponent>[+-]?\d+)\b")
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+_TO_RAISED = str.maketrans("0123456789-", RAISED)
+FROM_RAISED = str.maketrans(RAISED, "0123456789-")
+AT_CHANCE = "learned nothing"
+VOID = "privacy void"
 
 
 @dataclass(frozen=True)
@@ -64,15 +71,38 @@ class Setting:
         return self.family
 
     @property
-    def marked_label(self) -> str:
-        """``label``, behind a word where it is void."""
-        return f"privacy void: {self.label}" if self.is_void else self.label
+    def marks(self) -> tuple[str, ...]:
+        """What a reader of its figures must know: that they are void, or no better than chance."""
+        found = [VOID] * self.is_void
+        known = [run.metrics["at_chance"] for run in self.runs if run.knows_chance]
+        if any(known):
+            found.append(AT_CHANCE)
+            if not all(known):
+                found[-1] += f" in {sum(known)} of {counted(len(known), 'run')}"
+        return tuple(found)
 
     @property
-    def names(self) -> dict[str, str]:
-        """What a line of figures is known by: key, setting, family, variant, promise."""
+    def marked_label(self) -> str:
+        """``label`` with its ``marks``; the one name that figures and tables have for it."""
+        if self.marks:
+            return f"{self.label} ({', '.join(self.marks)})"
+        return self.label
+
+    @property
+    def chance(self) -> float | None:
+        """The accuracy of always naming the most frequent class; None where no run knows it."""
+        return _largest(number((run.metrics or {}).get("chance")) for run in self.runs)
+
+    @property
+    def is_without_noise(self) -> bool:
+        """Whether nothing limits its ε: what its algorithm reaches where nobody is protected."""
+        return self.stated == math.inf and not self.is_void
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What a line of figures is known by: key, setting, family, variant and promise."""
         own = {"key": self.key, "setting": self.marked_label, "family": self.family}
-        return {**own, "variant": self.variant, "promise": self.promise}
+        return {**own, "index": self.variant_index, "promise": self.promise}
 
     @property
     def started(self) -> tuple[Run, ...]:
@@ -89,7 +119,8 @@ class Setting:
         """What is hidden of whom, from whom, at which δ: only ε of one promise can be compared."""
         for run in self.runs:
             if (said := run.statement) is not None:
-                return promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
+                of = promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
+                return powers(of)
         return NOT_STATED
 
     @property
@@ -173,12 +204,7 @@ class Setting:
 
     def spread(self, score: str) -> dict[str, float]:
         """Final ``score``: mean, low, high of ``interval`` over ``runs`` seeds; {} without one."""
-        values = self.final_scores(score)
-        if not values:
-            return {}
-        low, high = interval(values)
-        mean = math.fsum(values) / len(values)
-        return {"mean": mean, "low": low, "high": high, "runs": len(values)}
+        return spread(self.final_scores(score), is_share(score))
 
 
 @dataclass(frozen=True)
@@ -209,7 +235,7 @@ class Grouping:
     def finals(self, score: str) -> pandas.DataFrame:
         """A line for each setting with a final ``score``: who it is, and its spread.
 
-        Columns: key, setting (its label), family, promise, variant; mean, low, high, runs.
+        Columns: those of ``Setting.names``; mean, low, high, runs.
         """
         lines = []
         for setting in self.settings:
@@ -220,8 +246,8 @@ class Grouping:
     def curves(self, score: str) -> pandas.DataFrame:
         """A line for each setting and round that was scored, over its repetitions.
 
-        Columns: key, setting, family, promise, variant; round; mean, low, high of ``interval`` over
-        ``runs`` seeds; ``sent``: what all clients of a run have sent until then, in bytes.
+        Columns: those of ``Setting.names``; round; mean, low, high of ``interval`` over ``runs``
+        seeds; ``sent``: what all clients of a run have sent until then, in bytes.
         """
         lines = []
         for setting in self.settings:
@@ -232,27 +258,17 @@ class Grouping:
                     own = {"round": row["round"], "sent": sent, "score": number(row.get(score))}
                     own["seed"] = str(run.seed)
                     lines.append({**setting.names, **own})
-        names = ["key", "setting", "family", "promise", "variant", "round"]
+        names = ["key", "setting", "family", "index", "promise", "round"]
         columns = [*names, "seed", "sent", "score"]
         rows = pandas.DataFrame(lines, columns=columns).dropna(subset=["score"])
         rows = rows.groupby([*names, "seed"], sort=False, as_index=False).mean()
         return rows.groupby(names, sort=False, as_index=False).agg(
             mean=("score", "mean"),
-            low=("score", lambda scores: interval(scores)[0]),
-            high=("score", lambda scores: interval(scores)[1]),
+            low=("score", lambda scores: interval(scores, is_share(score))[0]),
+            high=("score", lambda scores: interval(scores, is_share(score))[1]),
             runs=("score", "count"),
             sent=("sent", "mean"),
         )
-
-
-def interval(scores: Iterable[float]) -> tuple[float, float]:
-    """Ends of the 95 % interval of the mean of ``scores``, by Student's t; one score is both."""
-    values = pandas.Series(list(scores), dtype=float)
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, mean
-    half = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * float(values.sem())
-    return mean - half, mean + half
 
 
 def group(runs: Sequence[Run]) -> Grouping:
@@ -334,6 +350,19 @@ def final(run: Run, score: str) -> float | None:
     if last:
         return math.fsum(last) / len(last)
     return None
+
+
+def powers(text: str) -> str:
+    """``text`` with 1e-05 as 10⁻⁵, and 2.5e+07 as 2.5 × 10⁷."""
+    return _EXPONENT.sub(_power, text)
+
+
+def _power(found: re.Match[str]) -> str:
+    """A number with an exponent as a power of ten."""
+    raised = str(int(found["exponent"])).translate(_TO_RAISED)
+    if found["digits"] == "1":
+        return f"10{raised}"
+    return f"{found['digits']}\u00a0×\u00a010{raised}"
 
 
 def as_number(value: str) -> float | None:

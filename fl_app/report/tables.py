@@ -7,7 +7,7 @@ implementations found (``published.yaml``) beside what the runs did, where their
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,31 @@ import yaml
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, most_found, score_names
+from fl_app.report.settings import (
+    FROM_RAISED,
+    RAISED,
+    Grouping,
+    Setting,
+    group,
+    most_found,
+    powers,
+    score_names,
+)
+from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
 from murmur.common import csv_cell
+from murmur.privacy.statement import NEIGHBOURS, UNITS, Statement
 
 Record = dict[str, Any]
-_DIGITS = "0123456789-"
-_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
-_TO_RAISED = str.maketrans(_DIGITS, _RAISED)
-_FROM_RAISED = str.maketrans(_RAISED, _DIGITS)
+_POWER = re.compile(f"(?:([0-9.]+)[ \u00a0]×[ \u00a0])?10([{RAISED}]+)")
+_FROM, _TO = " 95% from", " 95% to"  # of the interval of the column before
+_CONDITION = "condition"
+_APART = ("promise", _CONDITION)  # said by captions, headings and marks
+# Of LaTeX's article, in points: the text's width, a small letter's at most on average, the space
+# between columns.
+_TEXT, _LETTER, _BETWEEN = 345.0, 4.8, 12.0
+_SETTING = 80.0  # what a setting's name has at least, where it may be broken
+_UNBROKEN = 20  # letters of a setting's name that stay in one line
 _PUBLISHED = Path(__file__).with_name("published.yaml")
 
 
@@ -58,8 +74,7 @@ def run_records(source: Source) -> list[Record]:
         record: Record = {"run": run.name, "strategy": run.config.get("strategy", {}).get("name")}
         record |= {key: _plain(value) for key, value in varied.items() if key != "strategy"}
         record |= {"seed": run.seed, "state": run.state}
-        if run.statement is not None:
-            record["void"] = "; ".join(run.statement.doubts) or None
+        record |= _promised(run.statement)
         for key, value in (run.metrics or {}).items():
             finite = number(value)
             record[key] = value if finite is None else finite
@@ -70,8 +85,9 @@ def run_records(source: Source) -> list[Record]:
 def setting_records(source: Source) -> list[Record]:
     """One record for each setting: its promise, mean and 95 % interval of its scores, ε, bytes.
 
-    A score is that of the last five rounds; half of the interval is Student's t over the runs, and
-    missing where there is one run only. Bytes are the mean over runs of what all clients have sent.
+    A score is that of the last five rounds; its interval is Student's t over the runs, and missing
+    where there is one run only. ε is the one that the promise is about, with its ``condition``;
+    ``epsilon_records`` has the others. Bytes are the mean over runs of what all clients have sent.
 
     Returns:
         Records with the same headings, for ``as_latex``, ``as_markdown`` and the page.
@@ -80,19 +96,51 @@ def setting_records(source: Source) -> list[Record]:
     records = []
     for setting in group(source.runs).settings:
         record: Record = {"setting": setting.marked_label, "promise": setting.promise}
-        record["runs"] = len(setting.started)
-        for score in scores:
+        for place, score in enumerate(scores or ["accuracy"]):
             spread = setting.spread(score)
-            record[score] = spread.get("mean")
-            record[f"{score} ±"] = None
-            if spread.get("runs", 0) > 1:
-                record[f"{score} ±"] = (spread["high"] - spread["low"]) / 2
-        record["ε claimed"] = setting.claimed
-        record["ε proven"] = None if setting.is_void else setting.proven
-        record["ε under assumptions"] = None if setting.is_void else setting.assumed
+            name = score.replace("_", " ")
+            record[name] = spread.get("mean")
+            is_repeated = spread.get("runs", 0) > 1
+            record[name + _FROM] = spread["low"] if is_repeated else None
+            record[name + _TO] = spread["high"] if is_repeated else None
+            if place == 0:
+                record["ε"] = None if setting.is_void else setting.stated
+                record[_CONDITION] = setting.kind
+                record["runs"] = len(setting.started)
         record["bytes up"] = setting.bytes_up
         records.append(record)
     return records
+
+
+def epsilon_records(source: Source) -> list[Record]:
+    """One record for each setting with a statement: every ε of it; none of a void one."""
+    records = []
+    for setting in group(source.runs).settings:
+        if setting.headlines:
+            record: Record = {"setting": setting.marked_label, "promise": setting.promise}
+            record["ε claimed"] = setting.claimed
+            record["ε proven"] = None if setting.is_void else setting.proven
+            record["ε under assumptions"] = None if setting.is_void else setting.assumed
+            records.append(record)
+    return records
+
+
+def _promised(statement: Statement | None) -> Record:
+    """Whom a run's ε is for, against whom and on which condition; all None before it says so."""
+    names = ("unit", "neighbours", "adversary", "delta", "epsilon", _CONDITION, "void")
+    if statement is None:
+        return dict.fromkeys(names)
+    first = statement.guarantees[0]
+    values = (
+        UNITS[statement.unit],
+        NEIGHBOURS[statement.adjacency],
+        first.adversary,
+        statement.delta,
+        None if statement.doubts else first.stated,
+        "; ".join(first.assumptions) or "none: proven",
+        "; ".join(statement.doubts) or None,
+    )
+    return dict(zip(names, values, strict=True))
 
 
 def budget_records(grouping: Grouping) -> list[Record]:
@@ -143,27 +191,39 @@ def as_csv(records: Sequence[Record]) -> str:
     return str(plain.to_csv(index=False, lineterminator="\n"))
 
 
-def as_latex(records: Sequence[Record]) -> str:
-    """A ``table`` of booktabs, with each interval beside its mean; its caption says the promise.
+def as_latex(records: Sequence[Record], name: str = "results") -> str:
+    r"""Tables of booktabs and tabularx, as wide as the text; their captions say the promise.
 
     Settings are grouped by their promise, which stands above them where there are several; a column
-    that is empty in all of them is left out.
+    that is empty in all of them is left out. What does not fit beside the settings' names in an
+    article of one column of ten points stands in a further table.
 
     Args:
-        records: of ``setting_records``; a heading ``X ±`` is half of the interval of ``X``.
+        records: of ``setting_records`` or ``epsilon_records``.
+        name: of the tables in ``\ref``, behind ``tab:``.
     """
-    names = _columns(records)
+    label = re.sub(r"[^0-9A-Za-z-]+", "-", name).strip("-") or "results"
     promises = _by_promise(records)
-    lines = [r"\begin{table}", rf"\caption{{{_escaped(_caption(promises))}}}"]
-    lines += [rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
-    lines += [_line(map(_escaped, names)), r"\midrule"]
-    for promise, members in promises.items():
-        if len(promises) > 1:
-            heading = rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{_escaped(promise)}}}}}"
-            lines.append(_line([heading]))
-        lines += [_line(_escaped(_cell(record, name)) for name in names) for record in members]
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
+    tables = []
+    for place, names in enumerate(_fitting(_columns(records), records)):
+        ends = f"-{place + 1}" if place else ""
+        right = "r" * (len(names) - 1)
+        lines = [r"\begin{table}", r"\centering", r"\small"]
+        lines.append(rf"\caption{{{_escaped(_caption(promises, names, records))}}}")
+        lines.append(rf"\label{{tab:{label}{ends}}}")
+        columns = rf"@{{}}>{{\raggedright\arraybackslash}}X{right}@{{}}"
+        lines += [rf"\begin{{tabularx}}{{\textwidth}}{{{columns}}}", r"\toprule"]
+        lines += [_line(map(_escaped, names)), r"\midrule"]
+        for promise, members in promises.items():
+            if len(promises) > 1:
+                across = rf"\multicolumn{{{len(names)}}}{{@{{}}p{{\textwidth}}@{{}}}}"
+                lines.append(_line([rf"{across}{{\emph{{{_escaped(promise)}}}}}"]))
+            for record in members:
+                first, *cells = (_escaped(_cell(record, column)) for column in names)
+                lines.append(_line([_breakable(first), *cells]))
+        lines += [r"\bottomrule", r"\end{tabularx}", r"\end{table}"]
+        tables.append("\n".join(lines) + "\n")
+    return "% Needs \\usepackage{booktabs,tabularx}\n" + "\n".join(tables)
 
 
 def as_markdown(records: Sequence[Record]) -> str:
@@ -174,7 +234,8 @@ def as_markdown(records: Sequence[Record]) -> str:
         rows = [names, ["---", *["---:"] * (len(names) - 1)]]
         rows += [[_cell(record, name).replace("|", "¦") for name in names] for record in members]
         lines = [f"| {' | '.join(row)} |" for row in rows]
-        tables.append("\n".join([_caption({promise: members}), "", *lines]) + "\n")
+        caption = _caption({promise: members}, names, members)
+        tables.append("\n".join([caption, "", *lines]) + "\n")
     return "\n".join(tables)
 
 
@@ -182,7 +243,39 @@ def _columns(records: Sequence[Record]) -> list[str]:
     """Headings of a printed table: what some record has, without promises and intervals."""
     filled = {name for record in records for name, value in record.items() if value is not None}
     every = dict.fromkeys(name for record in records for name in record)
-    return [n for n in every if n in filled and n != "promise" and not n.endswith(" ±")]
+    names = [name for name in every if name in filled and name not in _APART]
+    return [name for name in names if not name.endswith((_FROM, _TO))]
+
+
+def _fitting(names: Sequence[str], records: Sequence[Record]) -> Iterator[list[str]]:
+    """``names`` in parts that are as wide as a text at most; each begins with the first."""
+    first, *others = names
+    words = (word for record in records for word in re.split(r"[ _.]", _cell(record, first)))
+    longest = max((len(word) for word in words if len(word) <= _UNBROKEN), default=0)
+    room = _TEXT - max(_SETTING, _LETTER * longest)
+    part: list[str] = []
+    left = room
+    for name in others:
+        letters = max(len(name), *(len(_cell(record, name)) for record in records))
+        wide = _BETWEEN + _LETTER * letters
+        if part and wide > left:
+            yield [first, *part]
+            part = []
+            left = room
+        part.append(name)
+        left -= wide
+    yield [first, *part]
+
+
+def _breakable(name: str) -> str:
+    """A setting's name in LaTeX, of which long parts may be broken into lines."""
+    parts = []
+    for part in name.split(" "):
+        if len(part) > _UNBROKEN:
+            part = part.replace("~", " ").replace(r"\_", r"\_\allowbreak ")
+            part = re.sub(r"\.(?=[a-z])", r".\\allowbreak ", part)
+        parts.append(part)
+    return " ".join(parts)
 
 
 def _by_promise(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -193,13 +286,31 @@ def _by_promise(records: Sequence[Record]) -> dict[str, list[Record]]:
     return promises
 
 
-def _caption(promises: Mapping[str, Sequence[Record]]) -> str:
+def _caption(
+    promises: Mapping[str, Sequence[Record]], names: Sequence[str], records: Sequence[Record]
+) -> str:
     """What the figures of a table are, and whom ε protects from whom."""
-    text = "Mean of the last five rounds, ± half of the 95 % interval (Student's t) over seeds; "
-    text += "ε and bytes are for the whole run."
+    parts = []
+    if any(f"{name}{_FROM}" in record for record in records for name in names):
+        parts.append(f"Mean of the last five rounds; {INTERVAL}.")
+    if "ε" in names:
+        marked = "; †: if the conditions of its privacy statement hold"
+        parts.append(f"ε is for the whole run, and proven{marked * _has_conditions(records)}.")
+    elif any(name.startswith("ε ") for name in names):
+        parts.append(
+            "Every ε of the whole run: as its paper claims, as proven without any assumption, and "
+            "under those of the privacy statement."
+        )
     if len(promises) > 1:
-        return f"{text} Each block names whom ε protects from whom: compare within a block only."
-    return f"{text} Protected: {next(iter(promises))}."
+        parts.append("Each block names whom ε protects from whom: compare within a block only.")
+    else:
+        parts.append(f"Protected: {next(iter(promises))}.")
+    return " ".join(parts)
+
+
+def _has_conditions(records: Sequence[Record]) -> bool:
+    """Whether some ε holds under conditions only."""
+    return any(record.get(_CONDITION) == "assumed" for record in records)
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -210,19 +321,20 @@ def _line(cells: Iterable[str]) -> str:
 def _cell(record: Record, name: str) -> str:
     """One value in words, with its interval where it has one; "–" for none."""
     value = record.get(name)
-    half = record.get(f"{name} ±")
+    low = record.get(name + _FROM)
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
+    if name == "ε" and record.get(_CONDITION) == "assumed" and value < math.inf:
+        return f"{show_epsilon(value)}†"
     if name.startswith("ε"):
         return show_epsilon(value)
-    if half is not None:
-        return f"{value:.3f} ± {half:.3f}"
+    if low is not None:
+        return with_interval({"mean": value, "low": low, "high": record[name + _TO], "runs": 2})
     if abs(value) < 1e4:
         return f"{value:.4g}"
-    digits, _, exponent = f"{value:.2e}".partition("e")
-    return f"{digits} × 10{str(int(exponent)).translate(_TO_RAISED)}"
+    return powers(f"{value:.2e}")
 
 
 def _escaped(text: str) -> str:
@@ -231,12 +343,20 @@ def _escaped(text: str) -> str:
         text = text.replace(sign, r"\textbackslash " if sign == "\\" else rf"\{sign}")
     # TeX itself reads "^^5c" as a backslash, before anything else.
     text = text.replace("^", r"\textasciicircum ").replace("~", r"\textasciitilde ")
+    text = _POWER.sub(_power, text)
     signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
-    signs |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "\u00a0": "~"}
+    signs |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "\u00a0": "~", "†": r"$^{\dagger}$"}
+    signs["μ"] = r"$\mu$"
     for sign, written in signs.items():
         text = text.replace(sign, written)
-    powers = re.compile(f"[{_RAISED}]+")
-    return powers.sub(lambda power: f"$^{{{power[0].translate(_FROM_RAISED)}}}$", text)
+    powers_alone = re.compile(f"[{RAISED}]+")
+    return powers_alone.sub(lambda power: f"$^{{{power[0].translate(FROM_RAISED)}}}$", text)
+
+
+def _power(found: re.Match[str]) -> str:
+    """A power of ten of ``powers`` in LaTeX."""
+    times = rf"{found[1]} \times " if found[1] else ""
+    return f"${times}10^{{{found[2].translate(FROM_RAISED)}}}$"
 
 
 def _plain(text: str) -> Any:

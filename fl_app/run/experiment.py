@@ -37,7 +37,7 @@ from fl_app.run.data_card import data_card
 from fl_app.run.population import Population, data_digests, population
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.codec import array_from_bytes
-from murmur.learning.metrics import is_at_chance
+from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
@@ -433,6 +433,7 @@ class Experiment:
             "accuracy": scored[-1] if scored else None,
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
             "at_chance": is_at_chance(scored[-1], labels) if scored else None,
+            "chance": chance(labels) if scored else None,
             "epsilon_claimed": first["claimed_total"],
             "epsilon_proven": proven,
             "epsilon_assumed": assumed,
@@ -448,6 +449,8 @@ class Experiment:
         if noise is not None:
             final["model_noise"] = noise
         self.folder.save_statement(statement)
+        if self.privacy.search == "charged":
+            self.folder.save_released(self.strategy.report.released())
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
             self._save_partition()

@@ -284,6 +284,10 @@ class RunFolder:
         self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
         self._write("privacy.txt", (render(statement) + "\n").encode())
 
+    def save_released(self, released: list[dict[str, Any]]) -> None:
+        """``released.json``: what clients released to each adversary, for a charged search."""
+        self._write("released.json", json.dumps(released, indent=1).encode())
+
     def statement(self) -> dict[str, Any]:
         """The saved statement as ``Statement.to_dict`` gives it; the budget's adversary first."""
         plain: dict[str, Any] = json.loads((self.path / "privacy.json").read_text())

@@ -173,8 +173,8 @@ class RayLauncher(Launcher):
         """Run a batch to its end; a job that was lost gives NaN, and is noted in its folder."""
         base = Path(self.hydra.runtime.cwd)
         jobs = []
-        for words in job_overrides:
-            jobs.append(Job.of([word for word in words if not is_hydra(word)], base))
+        for trial, words in enumerate(job_overrides, initial_job_idx):
+            jobs.append(Job.of([word for word in words if not is_hydra(word)], base, trial))
         address = None
         if self.address != "local":
             address = self.address

@@ -7,7 +7,6 @@ only ε of one promise can be compared. ε is what the statement puts first, aga
 that a job's budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
-import statistics
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_app.console import LiveDisplay
+from fl_app.run.intervals import INTERVAL, spread, with_interval
 from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
@@ -45,9 +45,11 @@ class SweepProgress(LiveDisplay):
     Args:
         sweep: begun already, since its folder is read here.
         console: where it is shown.
+        trials: of a search, where it is known how many they are.
     """
 
-    def __init__(self, sweep: Sweep, console: Console) -> None:
+    def __init__(self, sweep: Sweep, console: Console, trials: int | None = None) -> None:
+        self.trials = trials
         self.sweep, self.folder, self.console = sweep, sweep.folder, console
         self._ended = {job.key for job in self.folder.finished(self._jobs())}
         self._before = len(self._ended)  # finished before this command
@@ -83,9 +85,11 @@ class SweepProgress(LiveDisplay):
                 accuracy = metrics["accuracy_last_5"]
                 line = "" if accuracy is None else f"accuracy {accuracy:.3f}"
             left = f", {self._left(done)} left" if self.sweep.jobs else ""
-            self._print(
-                f"job {len(self._ended)}/{len(jobs)}  {names[job.key]}  {line}  ({pace}{left})"
-            )
+            done_of = f"job {len(self._ended)}/{len(jobs)}"
+            if self.sweep.search is not None:
+                done_of = f"trial {len(self._ended)}"
+                done_of += "" if self.trials is None else f" of {self.trials}"
+            self._print(f"{done_of}  {names[job.key]}  {line}  ({pace}{left})")
         if self.console.is_terminal:
             self._show_rounds(open_jobs, names)
 
@@ -180,8 +184,12 @@ def show_sweep(folder: SweepFolder, console: Console) -> None:
         console.print(words, style="bold", soft_wrap=True)
         console.print(table)
         text += f"## {words}\n\n" + "".join(_markdown(rows)) + "\n"
+    is_repeated = "±" in text or "[" in text
+    text = f"{INTERVAL}.\n\n" * is_repeated + text
     (folder.path / "sweep.md").write_text(text, encoding="utf-8")
     path = shown_path(folder.path)
+    if is_repeated:
+        console.print(INTERVAL, soft_wrap=True, markup=False)
     console.print("ε is for the whole run; compare it within one table only", soft_wrap=True)
     console.print(f"sweep: {path}", soft_wrap=True)
     console.print(f"next:  murmur report {path}", soft_wrap=True)
@@ -223,7 +231,7 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
 
 
 def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
-    """A record for each setting with several seeds: mean ± standard deviation, the largest ε."""
+    """A record for each setting with several seeds: the mean and its interval, the largest ε."""
     alike: dict[tuple[Any, ...], list[Record]] = {}
     for job in jobs:
         if job.get(ACCURACY) is not None and "seed" in job:
@@ -234,7 +242,7 @@ def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
         if len(same) > 1:
             scores = [job[ACCURACY] for job in same]
             record = {**dict(setting), "seed": counted(len(same), "seed")}
-            record[ACCURACY] = f"{statistics.mean(scores):.4f} ± {statistics.stdev(scores):.4f}"
+            record[ACCURACY] = with_interval(spread(scores, share=True))
             for name in (EPSILON, CLAIMED):
                 record[name] = max(
                     (job[name] for job in same if job[name] is not None), default=None

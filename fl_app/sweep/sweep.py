@@ -16,7 +16,7 @@ import fcntl
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,17 @@ from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
+from fl_app.sweep.search import Search, is_search
 from murmur.common import counted, private_folder, replace_file
 from murmur.round.task import in_words
 
 if TYPE_CHECKING:
     from fl_app.run.data_card import DataCard
 
+NO_SEARCH = (
+    "privacy.search=charged: counts what the choice of a search's best trial costs; start one with "
+    "`murmur -m hydra/sweeper=optuna ...`"
+)
 _LOOK_SECONDS = 1.0  # how often who waits for another process looks whether it is done
 _INLINE = "fl_app.engines.inline.InlineEngine"
 
@@ -51,13 +56,23 @@ class Job:
     overrides: list[str]
 
     @classmethod
-    def of(cls, words: Sequence[str], base: Path) -> "Job":
+    def of(cls, words: Sequence[str], base: Path, trial: int = 0) -> "Job":
         """The job of these overrides; relative paths in them start in ``base``.
+
+        Args:
+            words: its overrides.
+            base: where they were typed.
+            trial: of a search. Where that is charged equal settings that were drawn twice are two
+                jobs: what the choice costs is known for independent ones only.
 
         Raises:
             ConfigError: they cannot be composed.
         """
-        return cls(job_key(compose(words), base), list(words))
+        config = compose(words)
+        key = job_key(config, base)
+        if config.privacy.search == "charged":
+            key += f"-{trial}"
+        return cls(key, list(words))
 
 
 class SweepFolder:
@@ -141,6 +156,7 @@ class Sweep:
         overrides: the words typed.
         jobs: all jobs, finished or not; empty for a search, whose sweeper draws them.
         rounds: how many rounds each job has, by key.
+        search: what a search is, which has no jobs yet.
         single: whether every job keeps one core busy and no more, so that many run at a time. Also
             true for a search, of which nothing is known yet.
     """
@@ -150,6 +166,7 @@ class Sweep:
     jobs: list[Job]
     rounds: dict[str, int] = field(default_factory=dict)
     single: bool = False
+    search: Search | None = None
 
     @classmethod
     def plan(cls, overrides: Sequence[str]) -> "Sweep":
@@ -167,9 +184,17 @@ class Sweep:
         """
         varied = [o.input_line or "" for o in parsed(overrides) if o.is_sweep_override()]
         fixed = [word for word in overrides if word not in varied]
-        search = any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
+        search = is_search(fixed)
         planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
-        base = compose(fixed if search else planned[0])
+        configs = [compose(fixed)] if search else _composed(planned)
+        base = configs[0]
+        searched = None
+        if search:
+            searched = Search.of(fixed, base)
+            added = [word for word in searched.added if not is_hydra(word)]
+            base = compose([*fixed, *added])
+        elif base.privacy.search == "charged":
+            raise ConfigError(NO_SEARCH)
         if base.run_dir is not None:
             raise ConfigError(
                 f"run_dir={base.run_dir}: a sweep has a folder for each job; name the sweep with "
@@ -181,8 +206,7 @@ class Sweep:
         if search:
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
-            for words in planned:
-                config = compose(words)
+            for words, config in zip(planned, configs, strict=True):
                 job = Job.of(words, Path.cwd())
                 if job.key not in rounds:
                     jobs.append(job)
@@ -190,7 +214,7 @@ class Sweep:
                     single = single and _is_single(config)
             name = digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
-        return cls(SweepFolder(path), list(overrides), jobs, rounds, single)
+        return cls(SweepFolder(path), list(overrides), jobs, rounds, single, searched)
 
     def unfinished(self) -> list[Job]:
         """The jobs that have no final figures yet."""
@@ -215,31 +239,21 @@ class Sweep:
         from fl_app.run.data_card import data_card
         from fl_app.run.prepare import expectation, validated
 
-        common = set.intersection(*map(set, unfinished))
         cards: dict[DataCard, DataCard] = {}
         expected: list[tuple[str, str]] = []
-        refused: list[str] = []
-        seen: set[str] = set()
-        for words in unfinished:
-            alike = " ".join(word for word in words if not word.startswith("seed="))
-            if alike in seen:
-                continue
-            seen.add(alike)
+        refused: dict[str, str] = {}
+        for own, words in _by_setting(unfinished).items():
             try:
                 experiment = validated(words)
             except ConfigError as error:
-                refused.append(str(error))
+                refused[own] = one_line(error)
                 continue
             card = data_card(experiment.config)
             cards.setdefault(replace(card, left_out=(), clients=None), card)
             line = expectation(experiment)
             if line is not None:
-                own = [word for word in alike.split() if word not in common]
-                expected.append((" ".join(own), line))
-        if refused:
-            reasons = "; ".join(dict.fromkeys(refused))
-            number = f"{len(refused)} of {counted(len(seen), 'setting')} cannot run"
-            raise ConfigError(f"{number}, so nothing was started: {reasons}")
+                expected.append((own, line))
+        _refuse(refused, len(_by_setting(unfinished)))
         return list(cards.values()), expected
 
     def begin(self) -> None:
@@ -257,6 +271,43 @@ class Sweep:
                 f"{self.folder.path}: cannot be written ({error.strerror}); choose another folder "
                 "with results_dir=PATH"
             ) from error
+
+
+def _by_setting(jobs: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
+    """The first job of each setting by the words that tell it from the others; seeds are none."""
+    common = set.intersection(*map(set, jobs))
+    found: dict[str, Sequence[str]] = {}
+    for words in jobs:
+        own = [w for w in words if w not in common and not w.startswith("seed=")]
+        found.setdefault(" ".join(own), words)
+    return found
+
+
+def _composed(jobs: Sequence[Sequence[str]]) -> list[DictConfig]:
+    """The configuration of each job; ConfigError names all that have none."""
+    configs: list[DictConfig] = []
+    refused: dict[str, str] = {}
+    names = {tuple(words): own for own, words in _by_setting(jobs).items()}
+    for words in jobs:
+        try:
+            configs.append(compose(words))
+        except ConfigError as error:
+            if tuple(words) in names:
+                refused[names[tuple(words)]] = one_line(error)
+    _refuse(refused, len(names))
+    return configs
+
+
+def _refuse(refused: Mapping[str, str], settings: int) -> None:
+    """Say of each setting, by name, why it cannot run, in a line of its own.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    if refused:
+        number = f"{len(refused)} of {counted(settings, 'setting')} cannot run"
+        lines = [f"{own or 'every job'}: {why}" for own, why in refused.items()]
+        raise ConfigError("\n  ".join([f"{number}, so nothing was started:", *lines]))
 
 
 def run_job(job: Job, folder: SweepFolder, base: Path) -> float:

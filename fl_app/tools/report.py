@@ -17,8 +17,10 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -31,6 +33,9 @@ from fl_app.tools.options import parser_of
 from murmur.common import counted, replace_file, three_digits
 from murmur.privacy import statement as wording
 from murmur.privacy.statement import Statement
+
+if TYPE_CHECKING:
+    from fl_app.report.figures import Figure
 
 _LEDGER = "ledger.sqlite"
 _SCHEMA = (
@@ -52,12 +57,13 @@ def report(argv: list[str]) -> int:
     options = parser_of("report").parse_args(argv)
     fl_app.require("report", "altair", "jinja2", "pandas", "vl_convert")
     from fl_app.report.figures import as_svg, byte_count, rounds_figure
-    from fl_app.report.page import page
+    from fl_app.report.page import every_figure, page
     from fl_app.report.settings import group, score_names
     from fl_app.report.tables import (
         as_csv,
         as_latex,
         as_markdown,
+        epsilon_records,
         references,
         run_records,
         setting_records,
@@ -74,9 +80,15 @@ def report(argv: list[str]) -> int:
     if options.csv:
         _write("--csv", options.csv, as_csv(run_records(source)).encode())
     if options.latex:
-        _write("--latex", options.latex, as_latex(setting_records(source)).encode())
+        text = as_latex(setting_records(source), source.name)
+        if others := epsilon_records(source):
+            text += "\n" + as_latex(others, f"{source.name}-epsilon")
+        _write("--latex", options.latex, text.encode())
     if options.markdown:
-        _write("--markdown", options.markdown, as_markdown(setting_records(source)).encode())
+        text = as_markdown(setting_records(source))
+        if others := epsilon_records(source):
+            text += "\n" + as_markdown(others)
+        _write("--markdown", options.markdown, text.encode())
     if options.svg:
         scores = score_names(source.runs) or ["accuracy"]
         grouping = group(source.runs)
@@ -84,6 +96,8 @@ def report(argv: list[str]) -> int:
         if drawn is None:
             raise ConfigError(f"--svg={options.svg}: no round has been finished yet")
         _write("--svg", options.svg, as_svg(drawn).encode())
+    if options.figures:
+        _draw(every_figure(source, options.over, options.by), options.figures)
     damaged = [f"{run.name}/{problem}" for run in source.runs for problem in run.problems]
     if damaged:
         print(f"murmur report: damaged and left out: {'; '.join(damaged)}", file=sys.stderr)
@@ -167,6 +181,26 @@ def _filled(name: str, run: Run, statement: Statement, given: argparse.Namespace
         given=given,
     )
     return text
+
+
+def _draw(figures: "Sequence[Figure]", out: Path) -> None:
+    """Write each figure into the folder ``out`` as SVG, PDF and PNG.
+
+    Raises:
+        ConfigError: the folder cannot be made, or written to.
+    """
+    from fl_app.report.figures import as_files
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--figures={out}: cannot be made ({error.strerror}); name a folder"
+        ) from error
+    for figure in figures:
+        for ending, content in as_files(figure).items():
+            _write("--figures", out / f"{figure.id}.{ending}", content)
+    print(f"figures: {out} ({counted(len(figures), 'figure')}, each as svg, pdf and png)")
 
 
 def _write(option: str, out: Path, content: bytes) -> None:

@@ -274,13 +274,14 @@ class Guarantee:
         )
 
 
-def _charged(exposure: Exposure) -> list[dict[str, Any]]:
+def released(exposure: Exposure) -> list[dict[str, Any]]:
     """What clients released to one adversary, JSON-safe: of each event how many, and in words."""
     counts: Counter[Event] = Counter()
     for name, event in exposure.clients.items():
         counts[event] += exposure.sizes.get(name, 1)
     return [
         {
+            "threat": Threat(exposure.threat).value,
             "adversary": exposure.adversary,
             "clients": count,
             "event": event.to_dict(),
@@ -298,7 +299,7 @@ class Statement:
     proven differs from claimed. ``void``: reasons for which no figure here may be relied on.
     ``split``: what lies where nothing protects it though its owners are protected, if anything.
     ``underived``: why no ε is derived, where the accountant failed: every ε is infinite then, and
-    ``charged`` has what was charged, as ``_charged`` says.
+    ``charged`` has what was charged, as ``released`` says.
     """
 
     algorithm: str
@@ -356,7 +357,7 @@ class Statement:
             delta,
             tuple(map(Guarantee.underived, exposures)),
             underived=printable(f"the accountant failed ({type(error).__name__}: {error})"),
-            charged=tuple(charge for exposure in exposures for charge in _charged(exposure)),
+            charged=tuple(charge for exposure in exposures for charge in released(exposure)),
             **others,
         )
 

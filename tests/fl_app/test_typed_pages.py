@@ -353,7 +353,7 @@ def test_a_command_with_a_printed_accuracy_learns_as_the_page_says(page, strange
         if page == "docs/researchers.md":
             name = setting.runs[0].config["strategy"]["name"]
             row = rf"{name} .* {setting.values['privacy.epsilon']} "
-            [there] = re.findall(rf"│ {row}.* seeds │ ([\d.]+) ±", text)
+            [there] = re.findall(rf"│ {row}.* seeds │ ([\d.]+) [±\[]", text)
             assert float(there) == pytest.approx(statistics.mean(scores), abs=0.1)
     if page == "docs/researchers.md":
         assert len(tables(said)) == 1

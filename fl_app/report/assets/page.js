@@ -118,7 +118,7 @@
     const text = row.cells[column].textContent.trim();
     const units = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
     const found = /^([\d.,]+)\s*([kMGT]?B)?/.exec(text);
-    if (text === "∞") return Number.MAX_VALUE;
+    if (text.startsWith("∞")) return Number.MAX_VALUE;
     return found ? Number(found[1].replaceAll(",", "")) * (units[found[2]] || 1) : text;
   };
   for (const sortable of document.querySelectorAll("table.sortable")) {

@@ -73,6 +73,15 @@ def epsilon(
             return math.inf
         return conversion(total, order, delta)
 
+    whole = any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves)
+    return max(0.0, least(value, whole))
+
+
+def least(value: Callable[[float], float], whole: bool = False) -> float:
+    """The least of ``value`` over orders: on the lattice, by refinement.
+
+    ``whole``: and among whole numbers, where some divergence is known at those only.
+    """
     low = _LOWEST
     high = _HIGHEST
     stride = _FIRST_STRIDE
@@ -82,10 +91,10 @@ def epsilon(
         low = max(_LOWEST, best - stride)
         high = min(_HIGHEST, best + stride)
         stride //= 5
-    least = value(orders[best])
-    if any(isinstance(leaf, events.PoissonSampledEvent) for leaf in leaves):
-        least = min(least, *(value(float(order)) for order in _INTEGER_ORDERS))
-    return max(0.0, least)
+    found = value(orders[best])
+    if whole:
+        found = min(found, *(value(float(order)) for order in _INTEGER_ORDERS))
+    return found
 
 
 @lru_cache(maxsize=200_000)

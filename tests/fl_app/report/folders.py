@@ -27,11 +27,13 @@ def write_run(
     clients: int = 4,
     honest: int | None = None,
     found: float | None = None,
+    chance: float | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """A run of ``rounds`` rounds, ``done`` of them finished; a whole one has its statement.
 
     Where so many clients of a sum are ``honest`` its ε is assumed; canaries ``found`` that much.
+    Where ``chance`` is known, so is whether it was beaten.
     """
     words = dict(word.split("=", 1) for word in overrides)
     name, seed = words.get("strategy", "privatekt"), int(words.get("seed", 1))
@@ -93,11 +95,15 @@ def write_run(
             void=(void,) if void else (),
         )
         folder.save_statement(statement)
-        folder.save_metrics({"rounds": rounds, "accuracy": 0.1 + 0.1 * rounds})
+        metrics = {"rounds": rounds, "accuracy": 0.1 + 0.1 * rounds}
+        if chance is not None:
+            at_chance = metrics["accuracy"] + 0.01 * seed <= chance
+            metrics |= {"chance": chance, "at_chance": at_chance}
+        folder.save_metrics(metrics)
     return folder
 
 
-def write_sweep(path: Path) -> Path:
+def write_sweep(path: Path, chance: float | None = 0.12) -> Path:
     """Two algorithms, three budgets, two seeds; one job failed, one unfinished, one not begun."""
     jobs = []
     for name in ("privatekt", "nbafl"):
@@ -106,7 +112,7 @@ def write_sweep(path: Path) -> Path:
                 words = [f"strategy={name}", f"privacy.epsilon={budget}", f"seed={seed}"]
                 jobs.append({"key": f"{name}-{budget}-{seed}", "overrides": words})
     for job in jobs[:-3]:
-        write_run(path / job["key"], *job["overrides"])
+        write_run(path / job["key"], *job["overrides"], chance=chance)
     write_run(path / jobs[-3]["key"], *jobs[-3]["overrides"], done=2)
     RunFolder(path / jobs[-2]["key"]).save_error("ValueError: client 7: the update is not finite")
     words = ["strategy=privatekt,nbafl", "privacy.epsilon=1,5,inf", "seed=1,2"]

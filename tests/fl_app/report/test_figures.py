@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import datetime
 
 import pytest
 
@@ -20,6 +21,7 @@ from fl_app.report.figures import (
     swept_figure,
     thin,
 )
+from fl_app.report.page import page
 from fl_app.report.reading import Held, Run, read
 from fl_app.report.settings import group
 from fl_app.report.tables import references
@@ -48,7 +50,8 @@ def test_a_band_is_the_95_percent_interval_of_the_mean_over_seeds(sweep):
 
 def test_rounds_have_a_panel_for_each_algorithm_on_the_same_axes(sweep):
     figure = rounds_figure(sweep, "accuracy")
-    lines = [{n["line"] for n in figure.numbers if n["panel"] == p.title} for p in figure.panels]
+    lines = [{n["key"] for n in figure.numbers if n["panel"] == p.title} for p in figure.panels]
+    lines = [own - {""} for own in lines]  # chance is nobody's
     assert [len(own) for own in lines] == [3, 2]  # NbAFL at ∞ has no row
     first, second = figure.panels
     assert scale(first, "x") == scale(second, "x") and scale(first, "y") == scale(second, "y")
@@ -94,7 +97,7 @@ def test_accuracy_over_epsilon_has_a_line_for_each_value_of_another_key(tmp_path
 
 def test_bytes_add_up_over_rounds(sweep):
     figure = bytes_figure(sweep, "accuracy")
-    assert max(n["sent"] for n in figure.numbers) == 6000
+    assert max(n["sent"] for n in figure.numbers if n["key"]) == 6000
     assert "6 kB" in figure.finding
 
 
@@ -280,3 +283,130 @@ def test_an_epsilon_under_assumptions_is_not_drawn_as_proven(tmp_path):
     assert "not proven" in figure.reading
     write_run(tmp_path / "b", "strategy.K=9")
     assert "is proven or assumed" in epsilon_figure(group(read(tmp_path).runs), "accuracy").finding
+
+
+def looks(panel):
+    """Line -> (colour, dash, mark) of a panel with lines, as its scales have them."""
+    found = {}
+    for layer in panel.chart["layer"]:
+        for channel in ("color", "strokeDash", "shape"):
+            scale = layer.get("encoding", {}).get(channel, {}).get("scale", {})
+            for line, value in zip(scale.get("domain", ()), scale.get("range", ()), strict=True):
+                found.setdefault(line, {})[channel] = str(value)
+    return found
+
+
+def test_a_colour_is_an_algorithm_and_a_dash_a_setting_the_same_in_every_figure(tmp_path):
+    for name in ("privatekt", "fedavg"):
+        for budget in (1, 2, 5):
+            words = [f"strategy={name}", f"privacy.epsilon={budget}"]
+            write_run(tmp_path / f"{name}-{budget}", *words)
+    grouping = group(read(tmp_path).runs)
+    alone = group([run for run in read(tmp_path).runs if "fedavg" in run.name])
+    for settings in (grouping, alone):
+        by_setting = {}
+        for figure in (rounds_figure(settings, "accuracy"), bytes_figure(settings, "accuracy")):
+            for panel in figure.panels:
+                for line, look in looks(panel).items():
+                    assert by_setting.setdefault(line, look) == look
+        assert set(by_setting) == {setting.marked_label for setting in settings.settings}
+        for family in settings.families:
+            own = [look for line, look in by_setting.items() if line.startswith(family)]
+            assert len({look["color"] for look in own}) == 1
+            assert len({look["strokeDash"] for look in own}) == len(own) == 3
+            assert len({look["shape"] for look in own}) == len(own)
+        assert len({look["color"] for look in by_setting.values()}) == len(settings.families)
+
+
+def test_no_panel_has_more_than_eight_lines(tmp_path):
+    for k in range(1, 19):
+        for budget in (1, 2):
+            write_run(tmp_path / f"{budget}-{k}", f"strategy.K={k}", f"privacy.epsilon={budget}")
+    grouping = group(read(tmp_path).runs)
+    for figure in (
+        swept_figure(grouping, "accuracy"),
+        epsilon_figure(grouping, "accuracy"),
+        rounds_figure(grouping, "accuracy"),
+        bytes_figure(grouping, "accuracy"),
+    ):
+        drawn = set()
+        for panel in figure.panels:
+            own = [n for n in figure.numbers if n["panel"] == panel.title and n["key"]]
+            kind = "line" if figure.id == "swept" else "key"
+            assert 1 <= len({n[kind] for n in own}) <= 8
+            dashes = [look["strokeDash"] for look in looks(panel).values() if "strokeDash" in look]
+            assert len(dashes) == len(set(dashes))
+            drawn |= {n["key"] for n in own}
+        assert drawn == {setting.key for setting in grouping.settings}
+
+
+def test_chance_and_without_noise_are_lines_across(tmp_path):
+    for budget in ("1", "5", "inf"):
+        write_run(tmp_path / budget, f"privacy.epsilon={budget}", chance=0.125)
+    grouping = group(read(tmp_path).runs)
+    swept = swept_figure(grouping, "accuracy")
+    for figure in (swept, epsilon_figure(grouping, "accuracy")):
+        levels = {n["level"]: n["mean"] for n in figure.numbers if "level" in n}
+        assert levels == {"chance": 0.125, "without noise": pytest.approx(0.51)}
+        assert "chance" in figure.reading and "without noise" in figure.reading
+        rules = [layer for layer in figure.panels[0].chart["layer"] if rule_across(layer)]
+        assert len(rules) == 2
+    assert not any(n.get("x") == "∞" for n in swept.numbers if "level" not in n)
+    for figure in (rounds_figure(grouping, "accuracy"), bytes_figure(grouping, "accuracy")):
+        assert {n["mean"] for n in figure.numbers if n.get("level") == "chance"} == {0.125}
+    assert not any("level" in n for n in rounds_figure(grouping, "loss").numbers)
+
+
+def rule_across(layer):
+    """Whether a layer is a line over the whole width."""
+    return layer["mark"]["type"] == "rule" and not {"x", "y2"} & set(layer["encoding"])
+
+
+def test_single_rounds_are_a_dot_plot(tmp_path):
+    for budget in (1, 5):
+        for seed in (1, 2):
+            words = [f"privacy.epsilon={budget}", f"seed={seed}"]
+            write_run(tmp_path / f"{budget}-{seed}", *words, rounds=1, chance=0.125)
+    figure = rounds_figure(group(read(tmp_path).runs), "accuracy")
+    [panel] = figure.panels
+    kinds = [layer["mark"]["type"] for layer in panel.chart["layer"]]
+    assert "line" not in kinds and "area" not in kinds and kinds.count("point") == 1
+    dots = [n for n in figure.numbers if "level" not in n]
+    assert [n["mean"] for n in dots] == [pytest.approx(0.215)] * 2
+    assert all(n["low"] < n["mean"] < n["high"] for n in dots)
+    assert "a dot for each setting" in figure.reading
+
+
+def test_an_interval_ends_at_0_and_1_where_a_score_does(tmp_path):
+    for seed in (1, 20):
+        write_run(tmp_path / str(seed), f"seed={seed}")
+    grouping = group(read(tmp_path).runs)
+    [setting] = grouping.settings
+    spread = setting.spread("accuracy")
+    assert (spread["low"], spread["high"]) == (0, 1)
+    assert grouping.curves("accuracy")["high"].max() == 1
+    for run in tmp_path.iterdir():
+        rows = run / "rounds.jsonl"
+        rows.write_text(rows.read_text().replace('"accuracy"', '"silhouette"'))
+    [setting] = group(read(tmp_path).runs).settings
+    assert setting.spread("silhouette")["low"] < 0  # whose ends are others
+
+
+def test_a_setting_that_learned_nothing_is_marked_everywhere(tmp_path):
+    for k in (1, 2):
+        for seed in (1, 2):
+            chance = {1: 0.9, 2: 0.715}[k]
+            words = [f"strategy.K={k}", f"seed={seed}"]
+            write_run(tmp_path / f"{k}-{seed}", *words, chance=chance)
+    grouping = group(read(tmp_path).runs)
+    all_of_it, one = grouping.settings
+    assert all_of_it.marks == ("learned nothing",)
+    assert one.marks == ("learned nothing in 1 of 2 runs",)
+    for figure in (rounds_figure(grouping, "accuracy"), spend_figure(grouping)):
+        named = {n["setting"] for n in figure.numbers if n["key"] == all_of_it.key}
+        assert named == {all_of_it.marked_label} and "learned nothing" in all_of_it.marked_label
+    assert page_of(tmp_path).count("learned nothing in 1 of 2 runs</strong>") == 1
+
+
+def page_of(folder):
+    return page(read(folder), datetime(2026, 1, 2))

@@ -15,6 +15,7 @@ from fl_app.report.tables import (
     as_latex,
     as_markdown,
     budget_records,
+    epsilon_records,
     run_records,
     setting_records,
 )
@@ -34,7 +35,9 @@ def test_settings_have_means_and_intervals_over_seeds(sweep):
     first, second = setting_records(read(sweep))
     assert first["setting"].endswith("=\u00a01") and first["runs"] == second["runs"] == 3
     assert first["accuracy"] == pytest.approx(0.5 + 0.02)  # rounds 2 to 6, seeds 1 to 3
-    assert first["accuracy ±"] == pytest.approx(4.3027 * 0.01 / 3**0.5, rel=1e-4)
+    half = 4.3027 * 0.01 / 3**0.5
+    ends = (first["accuracy 95% from"], first["accuracy 95% to"])
+    assert ends == pytest.approx((0.52 - half, 0.52 + half), rel=1e-5)
 
 
 def test_files_for_spreadsheets_and_papers(sweep):
@@ -45,11 +48,14 @@ def test_files_for_spreadsheets_and_papers(sweep):
     assert len(rows) == 6 and {row["seed"] for row in rows} == {"1", "2", "3"}
     assert rows[0]["privacy.epsilon"] == "1"
     latex = files["latex"].read_text()
-    assert latex.count(r"\\") == 3 and re.search(r"0\.520 \$\\pm\$ 0\.025", latex)
+    assert latex.count("\\\\\n") == 6 and re.search(r"0\.520~\$\\pm\$~0\.025", latex)
     holds = "Everything that one client holds, exchanged for anything else"
     assert re.search(rf"\\caption\{{.* Protected: {holds}, against ", latex)
     marked = files["markdown"].read_text()
-    assert "0.520 ± 0.025" in marked and "Protected: Everything that one client holds" in marked
+    assert (
+        "0.520\u00a0±\u00a00.025" in marked
+        and "Protected: Everything that one client holds" in marked
+    )
     drawn = files["svg"].read_bytes()
     assert drawn.startswith(b"<svg") and b"var(" not in drawn
     assert main(["report", str(sweep), "--svg", str(files["svg"])]) == 0
@@ -57,11 +63,14 @@ def test_files_for_spreadsheets_and_papers(sweep):
 
 
 def test_a_table_of_two_promises_has_two_blocks():
-    one = {"setting": "a", "promise": "one record", "accuracy": 0.5, "accuracy ±": None, "ε": None}
+    one = {"setting": "a", "promise": "one record", "accuracy": 0.5, "ε": None}
+    one |= {"accuracy 95% from": None, "accuracy 95% to": None}
     other = {**one, "setting": "b", "promise": "one client", "bytes up": 81_498_000.0}
     latex = as_latex([one, other])
-    assert latex.count(r"\multicolumn{3}{l}{\emph{one") == 2 and "compare within a block" in latex
-    assert r"8.15 $\times$ 10$^{7}$" in latex and "8.15 × 10⁷" in as_markdown([one, other])
+    across = r"\multicolumn{3}{@{}p{\textwidth}@{}}{\emph{one"
+    assert latex.count(across) == 2 and "compare within a block" in latex
+    assert r"$8.15 \times 10^{7}$" in latex
+    assert "8.15 × 10⁷" in as_markdown([one, other]).replace("\u00a0", " ")
     assert "varepsilon$ &" not in latex  # nobody has a figure in that column
     assert [part.split("\n")[0][-11:] for part in as_markdown([one, other]).split("\n\nMean")] == [
         "one record.",
@@ -100,7 +109,8 @@ def test_void_figures_are_marked_in_every_table(tmp_path):
     assert "privacy void" in as_markdown(setting_records(source))
     assert run_records(source)[0]["void"] == "noise was seeded"
     [record] = setting_records(source)
-    assert record["ε proven"] is record["ε under assumptions"] is None
+    [others] = epsilon_records(source)
+    assert record["ε"] is others["ε proven"] is others["ε under assumptions"] is None
 
 
 def test_a_table_says_no_less_than_what_was_spent():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,9 +104,34 @@ def test_jobs_whose_privacy_is_void_say_so(murmur, tmp_path):
 def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):
     status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.epsilon=0,1", "strategy.K=1,400")
     assert status == 2
-    assert "3 of 4 settings cannot run, so nothing was started" in printed.err
-    assert "privacy.epsilon=0: must be" in printed.err
-    assert "strategy.K=400: must lie in 1..360" in printed.err
+    head, *lines = printed.err.splitlines()
+    assert head == "murmur: 3 of 4 settings cannot run, so nothing was started:"
+    named = [line.strip().partition(": ")[0::2] for line in lines]
+    assert [name for name, _ in named] == [
+        "privacy.epsilon=0 strategy.K=1",
+        "privacy.epsilon=0 strategy.K=400",
+        "privacy.epsilon=1 strategy.K=400",
+    ]
+    assert named[0][1].startswith("privacy.epsilon=0: must be")
+    assert named[2][1].startswith("strategy.K=400: must lie in 1..360")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_job_that_cannot_be_composed_is_named_before_anything_is_built(
+    murmur, tmp_path, monkeypatch
+):
+    def built(*words):
+        raise AssertionError("a job was built")
+
+    monkeypatch.setattr("fl_app.run.prepare.validated", built)
+    words = ["seed=1,2", "strategy=privatekt,privatkt", "federation.num_rounds=2,0"]
+    status, printed = murmur("-m", "engine=inline", "federation.num_clients=4", *words)
+    assert status == 2
+    _, *lines = printed.err.splitlines()
+    assert [line.strip().partition(": ")[0] for line in lines] == [
+        "strategy=privatkt federation.num_rounds=2",
+        "strategy=privatkt federation.num_rounds=0",
+    ]
     assert not (tmp_path / "runs").exists()
 
 
@@ -129,11 +155,16 @@ def test_a_table_has_one_promise_and_its_means_over_seeds(murmur, tmp_path):
     for strategy in ("privatekt", "dp_fedavg"):
         one, two, both = [row for row in rows if row["strategy"] == strategy]
         scores = [float(row["accuracy, last 5 rounds"]) for row in (one, two)]
-        mean, deviation = both["accuracy, last 5 rounds"].split(" ± ")
-        assert float(mean) == pytest.approx(sum(scores) / 2, abs=1e-4)
-        assert float(deviation) == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=1e-4)
+        middle = sum(scores) / 2
+        half = 12.7062 * abs(scores[0] - scores[1]) / 2  # Student's t, one degree of freedom
+        said = re.findall(r"[\d.]+", both["accuracy, last 5 rounds"])
+        expected = [middle, half]
+        if not half <= middle <= 1 - half:
+            expected = [middle, max(0, middle - half), min(1, middle + half)]
+        assert list(map(float, said)) == pytest.approx(expected, abs=2e-3)
         assert both["seed"] == "2 seeds"
         assert not both.get("state") and "budget ε" not in both  # empty, or the same in all
+    assert "±: half of the 95% interval of the mean over seeds" in printed.out
     last = printed.out.strip().splitlines()[-1]
     assert last.startswith("next:  murmur report ")
 
