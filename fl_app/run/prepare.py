@@ -29,7 +29,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance
-from murmur.learning.process import LARGE
+from murmur.learning.process import LARGE, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement import THREATS, UNITS
@@ -189,7 +189,12 @@ def opening_lines(experiment: Experiment) -> list[str]:
     if expected is not None:
         lines.append(expected)
     people = experiment.population
-    warnings = (*people.dataset.notes, *people.warnings, *experiment.strategy.warnings())
+    warnings = [*people.dataset.notes, *people.warnings, *experiment.strategy.warnings()]
+    if not has_kernels():
+        warnings.append(
+            "murmur-kernels is not installed: PyTorch's autograd trains, more slowly; in a "
+            "checkout, `pip install ./packages/murmur-kernels`"
+        )
     return lines + [
         f"note: {text}" for text in warnings if expected is None or text not in expected
     ]

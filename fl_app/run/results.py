@@ -54,7 +54,10 @@ from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"
-_LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
+_LIBRARIES = (
+    *("murmur-kernels", "flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting"),
+    "opacus",
+)
 FORMAT = 4  # of a checkpoint; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"

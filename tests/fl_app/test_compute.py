@@ -182,7 +182,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr("fl_app.run.hosts.has_compiler", lambda: False)
     config = compose([*SMALL, "compute.fused=true"])
-    with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
+    with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs murmur-kernels"):
         build_trainer(config, population(config).dataset)
 
 
