@@ -158,9 +158,7 @@ def test_imports_point_down(files):
 
 
 # What each package of packages/ may import of the core.
-DOORS = {
-    "murmur-kernels": re.compile(r"murmur\.learning\b|murmur\.papers\.dpfl_bnn\b|murmur\.common$")
-}
+DOORS = {"murmur-kernels": re.compile(r"murmur\.(learning|papers\.dpfl_bnn|common)\b")}
 
 
 def outside_its_door(package: str, tree: ast.Module) -> list[str]:
