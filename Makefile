@@ -9,13 +9,14 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
-$(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
+$(STAMP): $(ROOT)/pyproject.toml $(ROOT)/packages/murmur-kernels/pyproject.toml $(ROOT)/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Murmur needs Python 3.11 to 3.13; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and 5 GB"
 	cd $(ROOT) && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on \
-	  --constraint constraints.txt --editable '.[simulation,sweeps,dev]'
+	  --constraint constraints.txt --editable '.[simulation,sweeps,dev]' \
+	  --editable packages/murmur-kernels
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || \
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(STAMP)

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from murmur.learning.kernels.lockstep import WIDTH
 from murmur.learning.metrics import CLUSTERINGS, clustering_score
 from murmur.learning.models import mlp
 from murmur.learning.training.stack import Share
@@ -37,6 +36,7 @@ from murmur.privacy.events import (
     SummedEvent,
     Unit,
 )
+from murmur_kernels.lockstep import WIDTH
 
 DELTA = 1e-5
 TINY_CLIENTS = 8 * WIDTH

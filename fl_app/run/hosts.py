@@ -74,8 +74,9 @@ def build_trainer(
         )
     if compute.fused and not has_compiler():
         raise ConfigError(
-            "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
-            "compute.fused=false the result is the same but for rounding"
+            "compute.fused=True: needs murmur-kernels and llvmlite (in a checkout, `pip install "
+            "./packages/murmur-kernels`); with compute.fused=false the result is the same but for "
+            "rounding"
         )
     model = build_model(config.model)
     target = str(config.model._target_)

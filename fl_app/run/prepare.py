@@ -31,7 +31,7 @@ from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance, linear_accuracy
-from murmur.learning.process import LARGE
+from murmur.learning.process import LARGE, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement import THREATS, UNITS
@@ -204,7 +204,12 @@ def opening_lines(experiment: Experiment) -> list[str]:
     people = experiment.population
     on_card = data_card(experiment.config).left_out
     notes = [note for note in people.dataset.notes if note not in on_card]
-    warnings = (*notes, *people.warnings, *experiment.strategy.warnings())
+    warnings = [*notes, *people.warnings, *experiment.strategy.warnings()]
+    if not has_kernels():
+        warnings.append(
+            "murmur-kernels is not installed: PyTorch's autograd trains, more slowly; in a "
+            "checkout, `pip install ./packages/murmur-kernels`"
+        )
     planned = experiment.strategy.foretold()
     said = "" if planned is None else planned.text()  # is in what is expected
     return lines + [f"note: {text}" for text in warnings if text != said]

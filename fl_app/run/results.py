@@ -60,7 +60,10 @@ from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"
 _DIGESTS = "data-digests.json"
-_LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
+_LIBRARIES = (
+    *("murmur-kernels", "flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting"),
+    "opacus",
+)
 FORMAT = 4  # of a checkpoint; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"

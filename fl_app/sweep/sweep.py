@@ -25,7 +25,7 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import expand_sweep, is_file_name, parsed, results_root
+from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from fl_app.sweep.search import Search, is_search
 from murmur.common import counted, private_folder, replace_file

@@ -11,6 +11,7 @@ from the operating system, as it must outside of tests, the models of a run and 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -140,4 +141,17 @@ def _compare(before: Path, after: Path, seeded: bool) -> int:
         print("another model: the noise is drawn anew, as it must be (privacy.noise=os)")
         return 0
     print(f"murmur rerun: another model: {_MODEL} differs", file=sys.stderr)
+    for line in _other_versions(read_provenance(before), read_provenance(after)):
+        print(f"murmur rerun: {line}", file=sys.stderr)
     return 1
+
+
+def _other_versions(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Returns a line for each package whose version differs between two runs' provenance."""
+    lines = []
+    versions = after.get("versions", {})
+    for name, version in before.get("versions", {}).items():
+        now = versions.get(name)
+        if now != version:
+            lines.append(f"{name} was {version or 'not installed'}, is {now or 'not installed'}")
+    return lines

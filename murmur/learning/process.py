@@ -9,13 +9,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from threading import RLock
+from types import ModuleType
 
 from threadpoolctl import ThreadpoolController
 
-KERNELS = "murmur.learning.kernels"
-"""The package of hand-written kernels. Everything runs without it, slower."""
+KERNELS = "murmur.backends"
+"""Entry points of packages that train by hand; everything runs without one, slower.
+
+``sequences`` trains plain sequences of layers, ``dpfl_bnn`` binary networks
+(packages/murmur-kernels).
+"""
 LARGE = 2**22
 """Parameters of a model from which on memory counts for more than the time to make buffers anew."""
 
@@ -145,14 +151,27 @@ def _libraries(loaded: tuple[bool, ...]) -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@lru_cache
+def kernels(name: str) -> ModuleType | None:
+    """Returns the installed kernels of the entry point ``name``, or None.
+
+    Args:
+        name: one of those that ``KERNELS`` describes.
+    """
+    for point in entry_points(group=KERNELS, name=name):
+        module: ModuleType = point.load()
+        return module
+    return None
+
+
 def has_kernels() -> bool:
-    """Whether the package of hand-written kernels is installed."""
-    return find_spec(KERNELS) is not None
+    """Tells whether a package of hand-written kernels is installed; loads nothing."""
+    return bool(entry_points(group=KERNELS))
 
 
 def has_compiler() -> bool:
-    """Whether llvmlite is installed (extra ``fast``), which compiles ``kernels.fused``."""
-    return find_spec("llvmlite") is not None
+    """Tells whether kernels are installed, and llvmlite, which compiles a first block of them."""
+    return has_kernels() and find_spec("llvmlite") is not None
 
 
 def has_encoder(package: str) -> bool:

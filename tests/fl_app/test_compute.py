@@ -152,6 +152,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
     monkeypatch.setattr("fl_app.config.composition.has_bfloat16", lambda: has)
+    monkeypatch.setattr("fl_app.config.composition.has_kernels", lambda: True)
     composition._compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen
@@ -161,6 +162,7 @@ def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, ha
 
 def test_a_processor_without_bfloat16_is_named_before_the_run(monkeypatch) -> None:
     monkeypatch.setattr("murmur.learning.training.backends.has_bfloat16", lambda: False)
+    monkeypatch.setattr("murmur.learning.training.backends.has_kernels", lambda: True)
     config = compose([*SMALL, "model=cnn_16", "compute.precision=bf16"])
     with pytest.raises(ConfigError, match=r"^compute\.precision=bf16: this processor does not"):
         build_trainer(config, population(config).dataset)
@@ -182,7 +184,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr("fl_app.run.hosts.has_compiler", lambda: False)
     config = compose([*SMALL, "compute.fused=true"])
-    with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
+    with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs murmur-kernels"):
         build_trainer(config, population(config).dataset)
 
 

@@ -1,27 +1,24 @@
 """What moves a model: the protocol, PyTorch's autograd as the general way, and the choice.
 
-The faster ways live in ``murmur.learning.kernels``, which is found by its name: nothing here needs
-it, and where the folder is missing autograd does its work.
+Faster backends come from installed packages (``process.kernels``); without one, autograd does
+all the work.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from murmur.common import seeded_torch
-from murmur.learning.process import KERNELS, has_bfloat16, has_kernels
+from murmur.learning.process import has_bfloat16, has_kernels, kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-
-if TYPE_CHECKING:
-    from murmur.learning.kernels.lockstep import Alone, Lockstep
+from murmur.learning.training.stack import Alone, ManyClients
 
 Precision = Literal["fp32", "bf16", "auto"]
 Reading = Callable[[int], Callable[[Tensor], Tensor]]
@@ -93,7 +90,7 @@ class Backend(ABC):
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """One plain step: w ← retention·w − lr·gradient."""
 
-    def lockstep(self, alone: "Alone") -> "Lockstep | None":
+    def lockstep(self, alone: Alone) -> ManyClients | None:
         """What trains many clients at once to the bits of ``alone``; None where nothing does."""
         return None
 
@@ -142,38 +139,39 @@ def backend_for(
     Raises:
         ValueError: ``precision`` is bf16, and the processor or the model cannot.
     """
-    kernels = _kernels_for(flat.module)
+    sequences = _kernels_for(flat.module)
     half = False
     if precision != "fp32":
-        obstacle = _obstacle_to_bfloat16(flat, kernels)
+        obstacle = _obstacle_to_bfloat16(flat, sequences)
         if precision == "bf16" and obstacle is not None:
             raise ValueError(f"precision=bf16: {obstacle}; use fp32")
         half = obstacle is None
-    if kernels is not None:
-        return kernels.ManualBackend(flat, input_shape, fused, half)
+    if sequences is not None:
+        backend: Backend = sequences.ManualBackend(flat, input_shape, fused, half)
+        return backend
     make = getattr(flat.module, "backend", AutogradBackend)
     return make(flat, input_shape)
 
 
 def _kernels_for(module: nn.Module) -> ModuleType | None:
     """What trains plain sequences of layers; None where ``module`` is no such sequence."""
-    if hasattr(module, "backend") or not has_kernels():
+    if hasattr(module, "backend"):
         return None
-    sequences = import_module(f"{KERNELS}.sequences")
-    if not sequences.supports(module):
+    sequences = kernels("sequences")
+    if sequences is None or not sequences.supports(module):
         return None
     return sequences
 
 
-def _obstacle_to_bfloat16(flat: FlatModel, kernels: ModuleType | None) -> str | None:
+def _obstacle_to_bfloat16(flat: FlatModel, sequences: ModuleType | None) -> str | None:
     """Why nothing of this model can be computed in bfloat16 here; None where something can."""
     if not flat.vector.is_cpu:
         return "is for processors, where a GPU has compute.mixed_precision"
     if not has_kernels():
-        return f"is done by {KERNELS}, which is not installed"
+        return "is done by murmur-kernels, which is not installed"
     if not has_bfloat16():
         return "this processor does not compute in bfloat16"
-    if kernels is None or not kernels.gains_by_bfloat16(flat.module):
+    if sequences is None or not sequences.gains_by_bfloat16(flat.module):
         return (
             "is for plain sequences of layers with a second convolution of stride 1, or a second "
             "linear layer of 512 × 512 weights or more"

@@ -9,8 +9,9 @@ A client's batches are those that ``Trainer.train`` draws, so that its result is
 the same but for the rounding of sums.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from murmur.learning.training import batches
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 
+Alone = Callable[..., NDArray[np.float32]]
+"""Trains one client by itself (``Trainer.train_share``): its parameters (d,)."""
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
@@ -57,6 +60,24 @@ def stackable(module: nn.Module) -> bool:
     )
     buffers = any(True for _ in module.buffers())
     return known and not (draws or buffers or hasattr(module, "backend"))
+
+
+class ManyClients(Protocol):
+    """Trains many clients at once, as ``Stack`` does."""
+
+    def train(
+        self,
+        images: batches.Images,
+        labels: NDArray[np.int64],
+        shares: Sequence[Share],
+        *,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> Sequence[Any]:
+        """Returns each client's parameters (d,), or None for one that is left out."""
 
 
 @dataclass(frozen=True)

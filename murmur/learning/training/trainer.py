@@ -2,13 +2,13 @@
 
 ``Trainer.train`` is what a label passes: batches of it and its image (``batches``) move the
 parameters (``parameters``) by a backend's steps (``backends``), which is PyTorch's autograd or, for
-plain sequences of layers, hand-written (``murmur.learning.kernels``).
+plain sequences of layers, hand-written (packages/murmur-kernels).
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from murmur.learning.process import LARGE
 from murmur.learning.training import backends, batches, stack, trial
 from murmur.learning.training.optimiser import Adam, Optimisation
 from murmur.learning.training.parameters import FlatModel
-
-if TYPE_CHECKING:  # kernels may not be installed
-    from murmur.learning.kernels.lockstep import Lockstep
 
 
 class Trainer:
@@ -45,11 +42,11 @@ class Trainer:
             fastest where there are as many workers as cores.
         mixed_precision: whether ``stack`` computes products in bfloat16.
         exact_stack: whether ``stack`` gives the very bits of one client after the other
-            (``murmur.learning.kernels.lockstep``), of tiny models on a CPU only.
+            (``Backend.lockstep``), of tiny models on a CPU only.
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are computed
-            by one compiled kernel; see ``murmur.learning.kernels.fused``.
+            by one compiled kernel, where installed kernels can.
 
     Attributes:
         flat: the model itself, for those who need more of it than a mean gradient.
@@ -95,7 +92,7 @@ class Trainer:
         self._images = batches.ResidentImages(self.input_shape, self._device)
         self._loader = batches.BatchLoader(self._backend.room, self._device)
         self._inference_threads = inference_threads
-        self.stack: stack.Stack | Lockstep | None = None
+        self.stack: stack.ManyClients | None = None
         if exact_stack:
             self.stack = self._backend.lockstep(self.train_share)
         elif stack.stackable(module):

@@ -10,7 +10,7 @@ arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neura
 * The layers are PyTorch modules: what inference runs, and the reference for gradients.
 * ``BinaryAutograd`` trains them: the gradient is taken with respect to W^b and returned for W̄;
   after each step W̄ is clipped to [−1, 1], and the normalisation's own scale and shift move by the
-  same rule. ``murmur.papers.dpfl_bnn.kernels`` does the same faster.
+  same rule. Installed kernels do the same faster.
 """
 
 import math
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from murmur.learning.models import Flatten, HalvingPool, InputShape, Network
-from murmur.learning.process import has_kernels
+from murmur.learning.process import kernels
 from murmur.learning.training import backends, batches, optimiser, parameters
 from murmur.learning.training.trainer import Trainer
 
@@ -227,12 +227,12 @@ class BinaryAutograd(backends.AutogradBackend):
 def binary_backend(
     flat: parameters.FlatModel, input_shape: tuple[int, int, int]
 ) -> backends.Backend:
-    """What trains a binary network: by hand where ``murmur.learning.kernels`` is installed."""
-    if not has_kernels():
+    """Returns what trains a binary network: by hand where kernels are installed."""
+    by_hand = kernels("dpfl_bnn")
+    if by_hand is None:
         return BinaryAutograd(flat, input_shape)
-    from murmur.papers.dpfl_bnn.kernels import BinaryBackend
-
-    return BinaryBackend(flat, input_shape)
+    backend: backends.Backend = by_hand.BinaryBackend(flat, input_shape)
+    return backend
 
 
 # The network ------------------------------------------------------------------------------------

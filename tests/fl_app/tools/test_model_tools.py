@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -91,3 +92,17 @@ def test_a_run_is_done_again_with_the_same_bits(run, tmp_path, capsys):
     config.write_text(config.read_text().replace("batch_size: 32", "batch_size: 31"))
     assert main(["rerun", str(tmp_path / "again"), "--out", str(tmp_path / "third")]) == 2
     assert "strategy.local.batch_size=31: is 32 in this version" in capsys.readouterr().err
+
+
+def test_other_bits_are_told_together_with_the_versions_that_differ(run, tmp_path, capsys):
+    old = shutil.copytree(run, tmp_path / "old")
+    weights = {name: values + 1 for name, values in load_file(old / "model.safetensors").items()}
+    with safe_open(old / "model.safetensors", "np") as file:
+        save_file(weights, old / "model.safetensors", file.metadata())
+    known = read_provenance(old)
+    known["versions"]["murmur-kernels"] = "0.0.1"
+    (old / "provenance.json").write_text(json.dumps(known))
+    assert main(["rerun", str(old), "--out", str(tmp_path / "new")]) == 1
+    said = capsys.readouterr().err
+    assert "another model" in said
+    assert "murmur-kernels was 0.0.1, is " in said

@@ -17,7 +17,7 @@ def test_reads_back():
 
 
 def test_facts_by_number_are_read_back_however_many_there_are():
-    _, facts = from_bytes(to_bytes({}, {"failed": {number: "late" for number in range(12)}}))
+    _, facts = from_bytes(to_bytes({}, {"failed": dict.fromkeys(range(12), "late")}))
     assert list(facts["failed"].values()) == ["late"] * 12
 
 

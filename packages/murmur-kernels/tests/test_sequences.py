@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.kernels.sequences import ManualBackend, supports
 from murmur.learning.models import Dropout, Flatten, Network, initialise
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
+from murmur_kernels.sequences import ManualBackend, supports
 from tests.backend_gradients import batch, gradient, in_room, same_dropout
+from tests.murmur.learning.training.test_trainer import examples, rng, trained, trainer
 
 GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
 
@@ -147,3 +148,17 @@ def test_buffers_of_many_batch_sizes_do_not_pile_up() -> None:
 def test_other_sequences_are_left_to_autograd(layers: list[nn.Module]) -> None:
     assert not supports(Network(layers))
     assert not supports(nn.ModuleList(layers))
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam"}])
+def test_a_large_model_keeps_no_buffers_and_has_the_same_bits(monkeypatch, settings: Any) -> None:
+    expected = trained(batch_size=16, **settings)
+    monkeypatch.setattr("murmur.learning.training.trainer.LARGE", 1)
+    monkeypatch.setattr("murmur_kernels.sequences.LARGE", 1)
+    subject = trainer()
+    made = vars(subject._backend).keys()
+    before = set(made)
+    images, labels = examples()  # 90: the last batch of an epoch is smaller
+    subject.train(images, labels, rng=rng(1), epochs=2, batch_size=16, lr=0.1, **settings)
+    assert np.array_equal(subject.parameters(), expected)
+    assert set(made) == before and not subject._backend._plan.cache_info().currsize

@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.kernels import stages
-from murmur.learning.kernels.fused import FusedBlock, FusedStage
-from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.process import LARGE
 from murmur.learning.training.backends import Backend, Reading
 from murmur.learning.training.parameters import FlatModel
+from murmur.learning.training.stack import Alone
+from murmur_kernels import stages
+from murmur_kernels.fused import FusedBlock, FusedStage
+from murmur_kernels.lockstep import Lockstep, can_lock
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
 PLANS_KEPT = 8

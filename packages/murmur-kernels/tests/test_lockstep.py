@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.learning import models
-from murmur.learning.kernels import lockstep
-from murmur.learning.kernels.lockstep import LEAST, TRIED_AFTER, WIDTH, Lockstep
 from murmur.learning.training.stack import Share, Stack
 from murmur.learning.training.trainer import Trainer
+from murmur_kernels import lockstep
+from murmur_kernels.lockstep import LEAST, TRIED_AFTER, WIDTH, Lockstep
 
 CLASSES = 10
 MODELS = {

@@ -1,4 +1,4 @@
-"""The binary network's gradients by hand, on the plan of ``murmur.learning.kernels``, for speed.
+"""The binary network's gradients by hand, on the plan of ``murmur_kernels``, for speed.
 
 The same as ``murmur.papers.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
 kernels are installed: ``network.binary_backend`` chooses. First come the stages of layers that only
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.kernels import stages
-from murmur.learning.kernels.sequences import Plan, StagedBackend
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.papers.dpfl_bnn import network
+from murmur_kernels import stages
+from murmur_kernels.sequences import Plan, StagedBackend
 
 _aten = torch.ops.aten
 _PLANS_KEPT = 8

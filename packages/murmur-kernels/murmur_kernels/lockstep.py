@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.kernels.stages import NARROW, move, relu_backward, tanh_backward
 from murmur.learning.models import Flatten
 from murmur.learning.training.batches import GATHERED, Images, as_tensor, count_steps
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import Alone, Share
+from murmur_kernels.stages import NARROW, move, relu_backward, tanh_backward
 
 WIDTH = 32  # clients that train together
 LEAST = 8  # fewer of a kind train one by one
@@ -55,8 +55,6 @@ class Kind(NamedTuple):
     corrected: bool
 
 
-Alone = Callable[..., NDArray[np.float32]]
-"""Trains one client by itself (``Trainer.train_share``): the parameters (d,)."""
 Room = Callable[[int], tuple[Tensor, Tensor]]
 """Memory for a number of images, as rows that end in a 1 and as images (``Backend.room``)."""
 

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.kernels.fused import FusedBlock, compiled
-from murmur.learning.kernels.sequences import ManualBackend
 from murmur.learning.models import Flatten, HalvingPool, Network, initialise
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
+from murmur_kernels.fused import FusedBlock, compiled
+from murmur_kernels.sequences import ManualBackend
 from tests.backend_gradients import batch, gradient
 
 pytest.importorskip("llvmlite", reason="the extra `fast` is not installed")

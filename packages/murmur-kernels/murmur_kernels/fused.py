@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.kernels.stages import Affine, Stage, move, pair
+from murmur_kernels.stages import Affine, Stage, move, pair
 
 _LANES = 8  # of the narrowest vector
 _LARGEST_WINDOW = 25  # taps of a channel, which are to fit the registers

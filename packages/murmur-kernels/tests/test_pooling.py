@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from murmur.learning.kernels.stages import HalvingPoolStage, MaxPoolStage, max_pool_stage
+from murmur_kernels.stages import HalvingPoolStage, MaxPoolStage, max_pool_stage
 
 
 def pooled(images: torch.Tensor, layer: nn.MaxPool2d, dy: torch.Tensor):
