@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fl_app.run.data_card import DataCard
-
     from fl_app.run.results import RunFolder
 
 NEWLINE = "\n"
