@@ -218,7 +218,6 @@ def test_a_table_means_the_same_to_every_reader_or_is_refused(tmp_path, row, for
     if form not in DEVICES and "classes" in row.right:
         assert data.classes == row.right["classes"]
         assert data.num_classes == max(2, len(row.right["classes"]))
-        assert f"{data.num_classes} classes" in data.notes[0]
     if "owners" in row.right:
         assert data.owners.tolist() == row.right["owners"]
 
