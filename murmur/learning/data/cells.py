@@ -178,7 +178,7 @@ def _hint(name: str, order: Sequence[str]) -> str:
 
 def unquoted(word: str) -> str:
     """How YAML reads ``word`` where it has no quotes: "True" of yes, "90" of 1:30, "31" of 0x1F."""
-    if len(word) > _LONGEST_WORD:
+    if len(word) > _LONGEST_WORD or word != word.strip():
         return word
     try:
         value = yaml.safe_load(word)
