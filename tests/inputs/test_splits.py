@@ -230,6 +230,27 @@ def test_a_server_of_devices_may_have_a_pool_without_the_classes_of_its_test_set
     assert people.dataset.num_classes == 3
 
 
+@pytest.mark.parametrize(
+    ("names", "train", "fits"),
+    [
+        ("[yes, no]", ["no", "yes"], False),
+        ("[no, yes, perhaps]", ["no", "yes"], False),
+        ("[no, yes]", ["no", "yes"], True),
+        ("[no, yes]", [0, 1], True),
+    ],
+)
+def test_a_server_numbers_classes_as_its_devices_do(tmp_path, names, train, fits):
+    own = arrays(tmp_path, train, train)
+    words = ["dataset=npz", *(f"dataset.{key}={value}" for key, value in own.items())]
+    words += ["engine=deploy", "federation.num_clients=2", "federation.public=2"]
+    config = compose([*words, f"+federation.devices.classes={names}"])
+    if fits:
+        assert image_population(config).dataset.num_classes == 2
+        return
+    with pytest.raises(ConfigError, match=r"devices\.classes=.*the server's data have the classes"):
+        image_population(config)
+
+
 RARE = np.array([0] * 40 + [1] * 40 + [2])
 
 
