@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import building, composition, conf_files, errors, settings
 from murmur.common import experiment_rng
+from murmur.learning.data.cells import nfc
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.digests import digests_of
 from murmur.learning.data.examples import split_public
@@ -267,6 +268,7 @@ def _images(description: str) -> Population:
         dataset = _taught(dataset, config.dataset)
     size = federation.public_size(len(dataset.train))
     if terms is not None:
+        _require_same_classes(dataset, terms)
         rows = _pool(dataset, size, config.seed)
         return Population(dataset, dataset.train.images[rows], (), _sizes(terms), rows)
     if size >= len(dataset.train):
@@ -410,6 +412,21 @@ def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
 
 def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
+
+
+def _require_same_classes(dataset: Dataset, terms: settings.DeviceTerms) -> None:
+    """ConfigError where the server's test set numbers the classes otherwise than devices do.
+
+    Numbers 0, 1, ... fit any names.
+    """
+    numbers = tuple(map(str, range(dataset.num_classes)))
+    if not isinstance(terms.classes, list) or dataset.classes in (None, numbers):
+        return
+    if tuple(map(nfc, terms.classes)) != dataset.classes:
+        raise errors.ConfigError(
+            f"federation.devices.classes={terms.classes}: the server's data have the classes "
+            f"{list(dataset.classes or ())}; name the same in the same order (dataset.classes)"
+        )
 
 
 def _read(node: DictConfig) -> Dataset:

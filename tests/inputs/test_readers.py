@@ -143,6 +143,8 @@ ROWS = [
     labels("named parts", ["0.50", "0.5", "1.5"], ([0, 0, 1], ("0.5", "1.5")), [0.5, "1.5"]),
     labels("typed prices", [9.99, 10.0, 9.99], "measurement: 2 .* in 3 rows", forms=TABLES),
     labels("prices, one unknown", ["9.99", "?", "8.49"], "looks like a measurement", forms=TABLES),
+    labels("prices and shares", ["$9.99", "$5.00", "2,5 %"], "looks like a meas", forms=TABLES),
+    labels("bounds", ["<1.5", ">=1.5"], ([0, 1], ("<1.5", ">=1.5"))),
     labels("decimal commas", ["1,5", "2,5", "1,5"], "looks like a measurement", forms=TABLES),
     labels("51 values of 101", FEW, "51 different values in 101 rows .*Murmur", forms=TABLES),
     labels("51 values of 102", [*FEW, "0"], {"classes": tuple(map(str, range(51)))}, forms=TABLES),

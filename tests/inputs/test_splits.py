@@ -39,9 +39,9 @@ def tables(folder, train, test, form="csv", **settings):
 INCOMES = ["<=50K", ">50K", "<=50K"]
 SPELLINGS = {
     "periods": (["<=50K.", ">50K."], r"'>50K\.' \(nearest: '>50K'\)"),
-    "capitals": (["<=50k", ">50K"], r"1 classes .*'<=50k' \(nearest: '<=50K'\)"),
+    "capitals": (["<=50k", ">50K"], r"that no training row has: '<=50k' \(nearest: '<=50K'\)"),
     "spaces inside": (["<= 50K", ">50K"], r"'<= 50K' \(nearest: '<=50K'\)"),
-    "numbers": (["0", "1"], r"2 classes .*training rows have '<=50K', '>50K'"),
+    "numbers": (["0", "1"], r"has: '0', '1'; training rows have '<=50K', '>50K'"),
     "a third class": (["<=50K", "unknown"], "only the test set has 'unknown'"),
 }
 
@@ -66,7 +66,7 @@ def test_test_rows_of_other_classes_are_dropped_where_that_is_asked_for(tmp_path
 
 
 def test_all_test_rows_cannot_be_dropped(tmp_path):
-    with pytest.raises(ConfigError, match="2 classes that no training row has"):
+    with pytest.raises(ConfigError, match="has: 'no', 'yes'; training"):
         tables(tmp_path, INCOMES, ["yes", "no"], unseen="drop")
 
 
@@ -228,6 +228,27 @@ def test_a_server_of_devices_may_have_a_pool_without_the_classes_of_its_test_set
     devices = ["engine=deploy", "federation.num_clients=2", "federation.public=12"]
     people = image_population(compose(["dataset=npz", *words, *devices]))
     assert people.dataset.num_classes == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "train", "fits"),
+    [
+        ("[yes, no]", ["no", "yes"], False),
+        ("[no, yes, perhaps]", ["no", "yes"], False),
+        ("[no, yes]", ["no", "yes"], True),
+        ("[no, yes]", [0, 1], True),
+    ],
+)
+def test_a_server_numbers_classes_as_its_devices_do(tmp_path, names, train, fits):
+    own = arrays(tmp_path, train, train)
+    words = ["dataset=npz", *(f"dataset.{key}={value}" for key, value in own.items())]
+    words += ["engine=deploy", "federation.num_clients=2", "federation.public=2"]
+    config = compose([*words, f"+federation.devices.classes={names}"])
+    if fits:
+        assert image_population(config).dataset.num_classes == 2
+        return
+    with pytest.raises(ConfigError, match=r"devices\.classes=.*the server's data have the classes"):
+        image_population(config)
 
 
 RARE = np.array([0] * 40 + [1] * 40 + [2])

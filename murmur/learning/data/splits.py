@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from murmur.learning.data.cells import listed, nearest, nfc
 from murmur.learning.data.examples import DataError, Dataset
 
+_SHOWN = 5  # classes in an error
 Unseen = Literal["refuse", "drop"]
 
 
@@ -64,11 +65,11 @@ def _require_distinct(names: tuple[str, ...]) -> None:
 def _untaught(taught: list[str], strange: list[str]) -> DataError:
     """The refusal of test rows of classes that no training row has."""
     said = []
-    for name in strange[:5]:
+    for name in strange[:_SHOWN]:
         near = nearest(name, taught)
         said.append(f"{name!r}" + (f" (nearest: {near!r})" if near else ""))
     return DataError(
-        f"test rows have {len(strange)} classes that no training row has: {', '.join(said)}; "
+        f"test rows have classes that no training row has: {', '.join(said)}; "
         f"training rows have {listed(map(repr, taught))}, and only the test set has "
         f"{listed(map(repr, strange))}; write them alike, or leave such rows out "
         "(dataset.unseen=drop)"

@@ -624,7 +624,10 @@ def _places_in(entries: Sequence[Any], column: pandas.Series, place: str, blanks
 
 
 def _require_quotes(known: Mapping[str, int], entries: Sequence[Any], place: str) -> None:
-    """DataError where YAML has changed a word of a schema's list, which the column then lacks.
+    """DataError where YAML has changed words of a schema's list, which the column then lacks.
+
+    A single cell is no reason: half of the list's numbers stand in no cell, but are what YAML makes
+    of cells.
 
     Args:
         known: where each text of the column stands in the list; −1: it does not.
@@ -632,17 +635,17 @@ def _require_quotes(known: Mapping[str, int], entries: Sequence[Any], place: str
         place: file and column, for the error.
     """
     found = set(known.values())
-    lacking = {
-        cells.key_of(entry)
-        for number, entry in enumerate(entries)
-        if number not in found and not isinstance(entry, str)
-    }
-    for text, number in known.items():
-        if number < 0 and cells.unquoted(text) in lacking:
-            raise DataError(
-                f"{place}: the schema lists {cells.unquoted(text)}, as which YAML reads {text} "
-                f"without quotes; write '{text}' with the quotes (dataset.schema)"
-            )
+    numbers = {cells.key_of(e): at for at, e in enumerate(entries) if not isinstance(e, str)}
+    if not numbers:
+        return
+    words = {cells.unquoted(text): text for text, at in known.items() if at < 0}
+    changed = [number for number, at in numbers.items() if number in words and at not in found]
+    if changed and 2 * len(changed) >= len(numbers):
+        word = words[changed[0]]
+        raise DataError(
+            f"{place}: the schema lists {changed[0]}, as which YAML reads {word} without quotes; "
+            f"write '{word}' with the quotes (dataset.schema)"
+        )
 
 
 def _require_a_member(known: Mapping[str, int], values: Sequence[str], place: str) -> None:
