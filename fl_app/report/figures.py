@@ -64,6 +64,7 @@ HEIGHT = 260  # of a plot, in pixels
 WIDTH = 460  # of one that stands alone
 COLUMN = 238  # of a paper with two columns, in points: 84 mm
 _SMALLER = 0.6  # a panel's height there
+_BAND = 0.15  # how strong the band of one line of three is; of more they hide each other
 ROW = 34  # of a row, where settings are rows
 MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
@@ -676,7 +677,7 @@ def _line_panels(
         marks = {name: looks[name] for name in ("color", "shape")}
         base = _marks_of(title).encode(x=x, y=y)
         low = _y(points, score, "low")
-        band = base.mark_area(opacity=0.15, clip=True)
+        band = base.mark_area(opacity=_BAND / max(1, own["key"].nunique() - 2), clip=True)
         dots = base.mark_point(filled=True, size=35, opacity=1)
         layers = [
             band.encode(y=low, y2="high:Q", color=looks["color"]),
@@ -770,11 +771,15 @@ def _with_chance(points: pandas.DataFrame, grouping: Grouping, score: str) -> pa
     near = _APART * (values.max() - values.min())
     for _, own in points[points["level"].notna()].groupby("panel"):
         upper = None
+        several = (own["level"] == WITHOUT_NOISE).sum() > 1
         for index, line in own.sort_values("mean", ascending=False).iterrows():
             if upper is None or points.at[upper, "mean"] - line["mean"] > near:
                 upper = index
+                is_one_of_several = several and line["level"] == WITHOUT_NOISE
+                points.at[upper, "shown"] = line["setting" if is_one_of_several else "level"]
+            elif points.at[upper, "level"] == line["level"]:
                 points.at[upper, "shown"] = line["level"]
-            elif line["level"] not in points.at[upper, "shown"]:
+            else:
                 points.at[upper, "shown"] += f", {line['level']}"
     return points
 

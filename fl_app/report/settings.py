@@ -120,7 +120,7 @@ class Setting:
         for run in self.runs:
             if (said := run.statement) is not None:
                 of = promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
-                return powers(of)
+                return powers(of).replace("δ = ", "δ\u00a0=\u00a0")
         return NOT_STATED
 
     @property
