@@ -584,7 +584,7 @@ def _width(svg: str) -> float:
     return float(found[1])
 
 
-def _svg(spec: Mapping[str, Any]) -> str:
+def _svg(spec: dict[str, Any]) -> str:
     """A chart as a picture.
 
     Vega numbers clipping paths on and on in a process; here they begin at 0 in each picture.
@@ -706,8 +706,9 @@ def _dots(
 
     ``y``: the scale of the other panels, which is that of the horizontal axis here.
     """
-    scale = y.to_dict()["scale"]
-    title_of = y.to_dict()["title"]
+    of_y = cast(dict[str, Any], y.to_dict())
+    scale = of_y["scale"]
+    title_of = of_y["title"]
     x = alt.X("mean:Q", title=title_of, scale=alt.Scale(**scale))
     rows = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelExpr=_MARKED))
     base = _marks_of(title).encode(y=rows, color=looks["color"].legend(None))
@@ -824,10 +825,16 @@ def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
         legend = alt.Legend(columns=1, labelExpr=_MARKED)
     channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     names = list(lines["line"])
+    field = "setting" if _are_settings(own) else "line"
     return {
-        name: channel("line:N", legend=legend).scale(domain=names, range=ranges[name])
+        name: channel(f"{field}:N", legend=legend).scale(domain=names, range=ranges[name])
         for name, channel in channels.items()
     }
+
+
+def _are_settings(points: pandas.DataFrame) -> bool:
+    """Whether each line is a setting: then records need no second name."""
+    return bool((points["line"] == points["setting"]).all())
 
 
 def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
@@ -898,6 +905,8 @@ def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
 def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str, Any]]:
     """For JSON: what is read or drawn, with numbers as ``_six``."""
     drawn = {*columns, "key", "panel", "line", "place", "share", "level", "shown"}
+    if "line" in points and _are_settings(points):
+        drawn.discard("line")
     kept = points[[name for name in points if name in drawn]]
     return [
         {name: _six(value) for name, value in line.items() if not pandas.isna(value)}

@@ -74,7 +74,8 @@ class Setting:
     def marks(self) -> tuple[str, ...]:
         """What a reader of its figures must know: that they are void, or no better than chance."""
         found = [VOID] * self.is_void
-        known = [run.metrics["at_chance"] for run in self.runs if run.knows_chance]
+        said = [run.at_chance for run in self.runs]
+        known = [at_chance for at_chance in said if at_chance is not None]
         if any(known):
             found.append(AT_CHANCE)
             if not all(known):
