@@ -64,6 +64,7 @@ HEIGHT = 260  # of a plot, in pixels
 WIDTH = 460  # of one that stands alone
 COLUMN = 238  # of a paper with two columns, in points: 84 mm
 _SMALLER = 0.6  # a panel's height there
+_BAND = 0.15  # how strong the band of one line of three is; of more they hide each other
 ROW = 34  # of a row, where settings are rows
 MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
@@ -583,7 +584,7 @@ def _width(svg: str) -> float:
     return float(found[1])
 
 
-def _svg(spec: Mapping[str, Any]) -> str:
+def _svg(spec: dict[str, Any]) -> str:
     """A chart as a picture.
 
     Vega numbers clipping paths on and on in a process; here they begin at 0 in each picture.
@@ -676,7 +677,7 @@ def _line_panels(
         marks = {name: looks[name] for name in ("color", "shape")}
         base = _marks_of(title).encode(x=x, y=y)
         low = _y(points, score, "low")
-        band = base.mark_area(opacity=0.15, clip=True)
+        band = base.mark_area(opacity=_BAND / max(1, own["key"].nunique() - 2), clip=True)
         dots = base.mark_point(filled=True, size=35, opacity=1)
         layers = [
             band.encode(y=low, y2="high:Q", color=looks["color"]),
@@ -705,8 +706,9 @@ def _dots(
 
     ``y``: the scale of the other panels, which is that of the horizontal axis here.
     """
-    scale = y.to_dict()["scale"]
-    title_of = y.to_dict()["title"]
+    of_y = cast(dict[str, Any], y.to_dict())
+    scale = of_y["scale"]
+    title_of = of_y["title"]
     x = alt.X("mean:Q", title=title_of, scale=alt.Scale(**scale))
     rows = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelExpr=_MARKED))
     base = _marks_of(title).encode(y=rows, color=looks["color"].legend(None))
@@ -770,11 +772,15 @@ def _with_chance(points: pandas.DataFrame, grouping: Grouping, score: str) -> pa
     near = _APART * (values.max() - values.min())
     for _, own in points[points["level"].notna()].groupby("panel"):
         upper = None
+        several = (own["level"] == WITHOUT_NOISE).sum() > 1
         for index, line in own.sort_values("mean", ascending=False).iterrows():
             if upper is None or points.at[upper, "mean"] - line["mean"] > near:
                 upper = index
+                is_one_of_several = several and line["level"] == WITHOUT_NOISE
+                points.at[upper, "shown"] = line["setting" if is_one_of_several else "level"]
+            elif points.at[upper, "level"] == line["level"]:
                 points.at[upper, "shown"] = line["level"]
-            elif line["level"] not in points.at[upper, "shown"]:
+            else:
                 points.at[upper, "shown"] += f", {line['level']}"
     return points
 
@@ -819,10 +825,16 @@ def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
         legend = alt.Legend(columns=1, labelExpr=_MARKED)
     channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     names = list(lines["line"])
+    field = "setting" if _are_settings(own) else "line"
     return {
-        name: channel("line:N", legend=legend).scale(domain=names, range=ranges[name])
+        name: channel(f"{field}:N", legend=legend).scale(domain=names, range=ranges[name])
         for name, channel in channels.items()
     }
+
+
+def _are_settings(points: pandas.DataFrame) -> bool:
+    """Whether each line is a setting: then records need no second name."""
+    return bool((points["line"] == points["setting"]).all())
 
 
 def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
@@ -893,6 +905,8 @@ def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
 def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str, Any]]:
     """For JSON: what is read or drawn, with numbers as ``_six``."""
     drawn = {*columns, "key", "panel", "line", "place", "share", "level", "shown"}
+    if "line" in points and _are_settings(points):
+        drawn.discard("line")
     kept = points[[name for name in points if name in drawn]]
     return [
         {name: _six(value) for name, value in line.items() if not pandas.isna(value)}

@@ -98,9 +98,11 @@ class Run:
         return bool(self.config.get("privacy", {}).get("noise") == "seeded")
 
     @property
-    def knows_chance(self) -> bool:
-        """Whether it is finished, and says whether it is better than chance."""
-        return self.metrics is not None and self.metrics.get("at_chance") is not None
+    def at_chance(self) -> bool | None:
+        """Whether it is no better than chance; None where it is not finished, or does not say."""
+        if self.metrics is None:
+            return None
+        return self.metrics.get("at_chance")
 
     @property
     def planned_rounds(self) -> int | None:

@@ -74,7 +74,8 @@ class Setting:
     def marks(self) -> tuple[str, ...]:
         """What a reader of its figures must know: that they are void, or no better than chance."""
         found = [VOID] * self.is_void
-        known = [run.metrics["at_chance"] for run in self.runs if run.knows_chance]
+        said = [run.at_chance for run in self.runs]
+        known = [at_chance for at_chance in said if at_chance is not None]
         if any(known):
             found.append(AT_CHANCE)
             if not all(known):
@@ -120,7 +121,7 @@ class Setting:
         for run in self.runs:
             if (said := run.statement) is not None:
                 of = promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
-                return powers(of)
+                return powers(of).replace("δ = ", "δ\u00a0=\u00a0")
         return NOT_STATED
 
     @property

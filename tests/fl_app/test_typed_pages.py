@@ -249,7 +249,11 @@ TYPED: dict[str, Typed | str] = {
         leaves={"page.html": "<html"},
     ),
     "docs/researchers.md": Typed(
-        leaves={"tonight.csv": "epsilon", "tonight.tex": "\\begin{table}", "tonight.svg": "<svg"}
+        leaves={
+            "tonight.csv": "epsilon",
+            "tonight.tex": "\\begin{table}",
+            "tonight/swept.svg": "<svg",
+        }
     ),
     "docs/running.md": Typed(
         smaller={"murmur -m": ROUND, "murmur": f"{ROUND} federation.public=5000"},

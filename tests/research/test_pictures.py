@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.pictures import band, canvas, curve, rows, save
 from fl_app.config.composition import compose
@@ -118,6 +119,45 @@ def test_the_readmes_picture_is_of_the_pages_rows(name):
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     for word in ("Dirichlet 0.5", "pool of 360", "standard deviation", "three seeds", name):
         assert word in readme
+
+
+def described(path: Path) -> str | None:
+    """What a picture says of itself; None for one of an earlier version."""
+    if path.suffix == ".svg":
+        found = ElementTree.parse(path).iter("{http://purl.org/dc/elements/1.1/}description")
+        return next((each.text for each in found), None)
+    with Image.open(path) as picture:
+        return picture.info.get("Description")
+
+
+def test_the_pages_picture_is_of_the_rows_that_are_kept(tmp_path):
+    curves.draw(curves.MEASURED, tmp_path / "now.png")
+    kept = described(PROJECT / "docs" / "img" / "frontier.png")
+    assert kept is not None and kept == described(tmp_path / "now.png")
+    points = [point for panel in json.loads(kept) for line in panel for point in line]
+    means = re.findall(r"(0\.\d{3}) ± ", PAGE)
+    assert all(any(abs(float(mean) - y) < 6e-4 for mean in means) for _, y in points)
+
+
+def test_every_picture_of_a_page_is_compared_with_its_rows_or_said_not_to_be():
+    """A new picture says what it shows (``benchmarks.pictures.save``); its test is above."""
+    shown = {}
+    named = set()
+    for page in (PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        named |= set(re.findall(r"img/([\w.-]+\.(?:png|svg))", text))
+        for name in re.findall(r"!\[[^]]*\]\(img/([\w.-]+)\)|docs/img/([\w.-]+\.svg)", text):
+            shown.setdefault("".join(name), []).append(text)
+    assert named == set(shown) == {path.name for path in (PROJECT / "docs" / "img").iterdir()}
+    compared = {"frontier.png", *picture.COLOURS}
+    for name, pages in shown.items():
+        is_described = described(PROJECT / "docs" / "img" / name) is not None
+        assert is_described == (name in compared), name
+        if not is_described:
+            assert all(NOT_KEPT in text for text in pages), name
+
+
+NOT_KEPT = "Rows of this page's pictures were not kept: no test compares a picture with its table."
 
 
 def test_no_cell_of_the_page_is_said_twice_with_another_figure():

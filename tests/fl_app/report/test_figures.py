@@ -357,6 +357,17 @@ def test_chance_and_without_noise_are_lines_across(tmp_path):
     assert not any("level" in n for n in rounds_figure(grouping, "loss").numbers)
 
 
+def test_several_lines_without_noise_have_their_settings_names(tmp_path):
+    for k, budget, seed in ((1, "1", 1), (1, "inf", 1), (2, "1", 1), (2, "inf", 30)):
+        words = [f"strategy.K={k}", f"privacy.epsilon={budget}", f"seed={seed}"]
+        write_run(tmp_path / f"{k}-{budget}", *words)
+    grouping = group(read(tmp_path).runs)
+    figure = swept_figure(grouping, "accuracy")
+    named = {n["shown"] for n in figure.numbers if n.get("level") == "without noise"}
+    free = {s.marked_label for s in grouping.settings if s.is_without_noise}
+    assert named == free and len(named) == 2
+
+
 def rule_across(layer):
     """Whether a layer is a line over the whole width."""
     return layer["mark"]["type"] == "rule" and not {"x", "y2"} & set(layer["encoding"])
