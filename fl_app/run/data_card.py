@@ -409,7 +409,8 @@ def _shape(people: Population, node: DictConfig) -> Clients:
     plain = OmegaConf.to_container(node, resolve=True)
     assert isinstance(plain, dict)
     name = str(plain.pop("_target_")).rpartition(".")[2]
-    settings = ", ".join(f"{key}={value}" for key, value in plain.items() if value is not None)
+    chosen = {str(key): value for key, value in plain.items() if value is not None}
+    settings = ", ".join(f"{key}={value}" for key, value in chosen.items())
     partition = f"{name}({settings})" if settings else name
     return Clients(partition, len(shares), _spread(shares.sizes), classes)
 

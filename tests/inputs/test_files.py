@@ -103,7 +103,7 @@ def test_a_second_folder_for_evaluation_is_left_out_and_said(tmp_path):
     names = [f"{split}/{name}" for split in ("train", "test", "val") for name in TWO]
     data = read_folder(folder_of(tmp_path / "x", *names), tmp_path)
     assert brightness(data.test) == [20, 30]
-    assert "pictures below val are left out" in data.notes
+    assert "pictures below val, another split for evaluation" in data.notes
 
 
 def test_all_pictures_cannot_be_held_out(tmp_path):

@@ -178,10 +178,8 @@ def npz(
     }
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
     present = files.array_names(file)
-    read = next((names for names in _NPZ_NAMES if names[0] in present), _NPZ_NAMES[0])
-    if blanks:
-        read = read[:2]
-    others = [name for name in present if name not in read]
+    names = next((names for names in _NPZ_NAMES if names[0] in present), _NPZ_NAMES[0])
+    others = [name for name in present if name not in names[: 2 if blanks else 4]]
     if not others:
         return data
     return replace(data, notes=(f"arrays {', '.join(others)}",))
