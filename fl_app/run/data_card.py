@@ -4,11 +4,11 @@ A few lines say where the data come from, how many rows each split has, whose th
 by name with their counts, what a model sees, what was left out, and how the rest is shared out. A
 person sees at once that there are four classes where he has two.
 
-All of this are facts of the data, and no budget covers them. A card holds counts and names, never a
-row, and since the least value of a feature is somebody's cell, ranges are rounded outwards to one
-digit. A run's folder keeps the card; `murmur report --publish` leaves it out. Of a
-device's data only `murmur doctor device` makes one: for its owner, written nowhere. ``rows_shown``
-shows single rows as they were understood; nothing keeps them.
+All of these are facts of the data, and no budget covers them. A card holds counts and names, never
+a row, and since the least value of a feature is somebody's cell, ranges are rounded outwards to one
+digit. A run's folder keeps the card; `murmur report --publish` leaves it out. Of a device's data
+only `murmur doctor device` makes one: for its owner, written nowhere. ``rows_shown`` shows single
+rows as they were understood; nothing keeps them.
 """
 
 import json
@@ -409,7 +409,8 @@ def _shape(people: Population, node: DictConfig) -> Clients:
     plain = OmegaConf.to_container(node, resolve=True)
     assert isinstance(plain, dict)
     name = str(plain.pop("_target_")).rpartition(".")[2]
-    settings = ", ".join(f"{key}={value}" for key, value in plain.items() if value is not None)
+    chosen = {str(key): value for key, value in plain.items() if value is not None}
+    settings = ", ".join(f"{key}={value}" for key, value in chosen.items())
     partition = f"{name}({settings})" if settings else name
     return Clients(partition, len(shares), _spread(shares.sizes), classes)
 
@@ -468,7 +469,7 @@ def _drawn(data: Dataset, row: int, width: int) -> list[str]:
     if data.texts:
         numbers = numbers[numbers != 0]
     shown = [f"{value:.7g}" for value in numbers.tolist()]
-    if len(data.columns) == data.input_shape[0] and not data.texts:
+    if len(data.columns) == len(shown) and _kind(data) == "numbers":
         shown = [f"{_short(name)} {text}" for name, text in zip(data.columns, shown, strict=True)]
     return _fitted([[text] for text in shown], width, _MAX_ROW_LINES)
 

@@ -13,6 +13,7 @@ import pandas
 import pytest
 from sklearn.preprocessing import LabelEncoder
 
+from fl_app.run.data_card import card_of_own
 from murmur.learning.data.examples import DataError
 from tests.inputs.readers import ALL, DEVICES, TABLES, TEXT, TYPED, read, seen
 
@@ -220,6 +221,8 @@ def test_a_table_means_the_same_to_every_reader_or_is_refused(tmp_path, row, for
     if form not in DEVICES and "classes" in row.right:
         assert data.classes == row.right["classes"]
         assert data.num_classes == max(2, len(row.right["classes"]))
+        card = card_of_own(data, "x")
+        assert tuple(each.name for each in card.classes) == row.right["classes"]
     if "owners" in row.right:
         assert data.owners.tolist() == row.right["owners"]
 

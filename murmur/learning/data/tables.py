@@ -247,7 +247,7 @@ class Reading:
         left_out: list[str] = []
         if self.named is not None:
             inputs = list(map(str, self.named))
-            others = [name for name in frames[0] if name not in known and name not in inputs]
+            others = [name or "''" for name in frames[0] if name not in (*known, *inputs)]
             if others:
                 left_out.append(
                     f"columns that are not among the inputs: {cells.listed(others, _COLUMNS)}"
