@@ -18,6 +18,7 @@ from fl_app.tools.doctor import FAIL, Check
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [
     "engine=inline",
+    "strategy=privatekt",  # where a test chooses no other
     "federation.num_clients=4",
     "federation.num_rounds=2",
     "strategy.local.epochs=1",
