@@ -27,7 +27,8 @@ Slot = tuple[str, str]  # where in the configuration, and the class that is buil
 _GLOBAL = "@package _global_"  # Hydra's marker of a file whose keys begin at the top
 _NO_SETTINGS = ("about", "advise", "client", "server", "server_may_set")
 _NOT_SHOWN = re.compile(
-    r"^(# \||# @|_\w+_:).*\n|^( *)(server_may_set|advise|server|client):.*\n(\2 +.*\n)*", re.MULTILINE
+    r"^(# \||# @|_\w+_:).*\n|^( *)(server_may_set|advise|server|client):.*\n(\2 +.*\n)*",
+    re.MULTILINE,
 )
 _DEFAULT = re.compile(r"^  - (\w+): (\w+)$", re.MULTILINE)
 

@@ -238,7 +238,11 @@ def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
     if metrics["rounds"] == 1:
         return [last + beside, figure + beside]
     over = min(LAST_ROUNDS, metrics["rounds"])
-    return [f"{last} (last {over}: {metrics['accuracy_last_5']:.3f}){beside}", last + beside, figure + beside]
+    return [
+        f"{last} (last {over}: {metrics['accuracy_last_5']:.3f}){beside}",
+        last + beside,
+        figure + beside,
+    ]
 
 
 def shown_path(path: Path) -> str:

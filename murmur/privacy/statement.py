@@ -524,7 +524,11 @@ def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
     told = {"Promise": [guess, figure]}
     if statement.delta:
         chance = np.format_float_positional(statement.delta, trim="-")
-        told["Promise"] = [f"{guess}, but for a chance of {chance}", f"{figure}, δ = {chance}", figure]
+        told["Promise"] = [
+            f"{guess}, but for a chance of {chance}",
+            f"{figure}, δ = {chance}",
+            figure,
+        ]
     conditions = [_brief(clause) for clause in first.assumptions]
     if first.threat is Threat.CENTRAL:
         conditions.insert(0, "the server adds the noise, and keeps updates to itself")

@@ -46,7 +46,7 @@ def test_flower_run_config_reaches_the_same_configuration():
 
 
 def test_a_refused_key_of_the_run_config_is_named_as_it_was_typed():
-    with pytest.raises(ConfigError, match="num-round=3: is no key .* did you mean num-rounds"):
+    with pytest.raises(ConfigError, match=r"num-round=3: is no key .* did you mean num-rounds"):
         to_overrides({"num-round": 3})
     refused = "privacy.epsilon=-3: must be above 0"
     assert in_typed_keys(refused, {"epsilon": -3}) == f"epsilon=-3: {refused}"
