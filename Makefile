@@ -17,14 +17,14 @@ $(RUNS): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Murmur needs Python 3.11 to 3.13; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and SIZE_RUNS"
+	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and 6.4 GB"
 	$(PIP) --editable '.[simulation,report]'
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || \
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(RUNS)
 
 $(STAMP): $(RUNS)
-	@echo "Installing what tests and checks need into $(VENV): once, SIZE_REST more"
+	@echo "Installing what tests and checks need into $(VENV): once, 1.4 GB more"
 	$(PIP) --editable '.[simulation,sweeps,dev]'
 	@touch $(STAMP)
 
