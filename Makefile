@@ -3,22 +3,30 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 PYTHON ?= python3
 VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
 .PHONY: docs demo check quick test test-thorough test-federation test-flower test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
-$(STAMP): $(ROOT)/pyproject.toml $(ROOT)/packages/murmur-kernels/pyproject.toml $(ROOT)/constraints.txt
+KERNELS := $(ROOT)/packages/murmur-kernels
+PIP = cd $(ROOT) && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --constraint constraints.txt
+
+# What runs and reports need; in everything after it, tests and tools are added.
+$(RUNS): $(ROOT)/pyproject.toml $(KERNELS)/pyproject.toml $(ROOT)/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Murmur needs Python 3.11 to 3.13; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and 5 GB"
-	cd $(ROOT) && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on \
-	  --constraint constraints.txt --editable '.[simulation,sweeps,dev]' \
-	  --editable packages/murmur-kernels
+	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and 6.4 GB"
+	$(PIP) --editable '.[simulation,report]' --editable $(KERNELS)
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || \
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
+	@touch $(RUNS)
+
+$(STAMP): $(RUNS)
+	@echo "Installing what tests and checks need into $(VENV): once, 1.4 GB more"
+	$(PIP) --editable '.[simulation,sweeps,dev]'
 	@touch $(STAMP)
 
 # Several processes share the cores: more threads than one in each only wait for each other.
@@ -27,8 +35,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder
 HERE := not federation and not long and not browser
 
-demo: $(STAMP)
-	$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
+demo: $(RUNS)
+	@$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
 	cd $(ROOT) && $(PYTEST) $(PARALLEL) -m "$(HERE) and not thorough"

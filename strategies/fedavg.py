@@ -129,11 +129,14 @@ class FedAvg(CohortStrategy):
     def signal_to_noise(self) -> float | None:
         """That of the sum of all rounds' updates, each of the clipping norm.
 
-        None where rows are aggregated: what leads over the noise of a sum says nothing of a median.
+        Where every update has the whole noise, a sum has it as often as it has updates. An
+        aggregate of rows is told by their sum: a median of them is noisier.
         """
         noise = self.protection.noise_on_a_sum()
-        if not noise or not self.summed:
+        if not noise:
             return None
+        if self.setup.budget.threat == "local" or not self.summed:
+            noise *= math.sqrt(self.setup.cohort_size)
         rounds = math.sqrt(self.setup.budget.rounds)
         return self.setup.cohort_size * rounds / (noise * math.sqrt(self.parts.size))
 

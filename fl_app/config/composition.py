@@ -335,8 +335,9 @@ def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
     """What an unknown ``key`` may have been meant to be: another's, or another choice's setting."""
     elsewhere = conf_files.keys_by_choice(conf)
     if key in elsewhere:
-        choice = elsewhere[key][0]
-        return f"is a setting of {', '.join(elsewhere[key])}; type {choice} {key}={value}"
+        choice, *more = elsewhere[key]
+        also = f" and {len(more)} more" if more else ""
+        return f"is a setting of {choice}{also}; type {choice} {key}={value}"
     keys = [*known, *groups()]
     for name in difflib.get_close_matches(key, keys, n=1, cutoff=0.75):
         return f"unknown key; did you mean {name}={value}?"

@@ -179,7 +179,7 @@ def help_text(tools: Mapping[str, str]) -> str:
         "murmur key=value ... -c job    print the configuration that would run",
         "murmur ... --config-dir DIR    with your own classes: DIR/conf, and Python files by it",
         "murmur ... --wide              tables are not cut at the screen's edge",
-        "murmur --help KEY          a group (partition), a choice (strategy=votes) or a value (seed)",
+        "murmur --help KEY          a group (partition), a choice (strategy=votes), a value (seed)",
         "",
         *(f"murmur {name:<12} {what}" for name, what in tools.items()),
         "\nGroups and their choices, the default in brackets:\n",

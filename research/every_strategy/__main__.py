@@ -8,6 +8,11 @@ nor the pool have, in the mean of two seeds; these go back to the clients, and t
 runs once on the test set with each of three seeds. Where a strategy does not offer a threat the
 table says so in its own words. Sums are simulated: the same sums and the same noise. Prints the
 table of docs/algorithms.md, then what was compared.
+
+    python -m research.every_strategy --rows runs/every_strategy.jsonl --defaults
+
+does the same for the default settings, at the default budget, and prints what a run says of itself
+before it starts.
 """
 
 from __future__ import annotations
@@ -25,16 +30,13 @@ from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from research.every_strategy.candidates import candidates, shared
+from fl_app.run.prepare import expectation
+from research.every_strategy.candidates import candidates, shared, typed
 
 EPSILON = 8
 THREATS = ("local", "secure_aggregation", "central")
-COMMON = [
-    "engine.workers=1",
-    "tracking=none",
-    "keep_checkpoints=false",
-    f"privacy.epsilon={EPSILON}",
-]
+QUICK = ["engine.workers=1", "tracking=none", "keep_checkpoints=false"]
+COMMON = [*QUICK, f"privacy.epsilon={EPSILON}"]
 # Where a run is scored: its words, and its seeds.
 VALIDATION = ["federation.validation=200", "federation.score=validation"]
 SCORED: dict[str, tuple[list[str], tuple[int, ...]]] = {
@@ -99,11 +101,34 @@ def said(found: Mapping[tuple[str, ...], float]) -> str:
     return ", ".join(f"`{' '.join(words)}` {mean:.3f}" for words, mean in found.items())
 
 
+def defaults(kept: RunFile, name: str, threat: str) -> str:
+    """What the default settings reach on the test set, and what the run says of that before."""
+    words = typed(name, threat)
+    try:
+        said = expectation(Experiment(compose(words))) or "nothing"
+    except ConfigError as error:
+        return f"not offered: {_reason(str(error))}"
+    key = {"strategy": name, "threat": threat, "data": "test", "candidate": "default"}
+    rows = [
+        kept.get({**key, "seed": seed}, partial(reached, [*words, *QUICK, f"seed={seed}"]))
+        for seed in SCORED["test"][1]
+    ]
+    found = spread([row["accuracy"] for row in rows], 3)
+    return f"{found}; {said.removeprefix('expected: ').partition('; what')[0]}"
+
+
 def main() -> None:
     """Measure what is missing in the file, then print the tables."""
     parser = argparse.ArgumentParser(description="What every strategy reaches at one budget.")
     parser.add_argument("--rows", type=Path, required=True, help="the file of the runs")
-    kept = RunFile(parser.parse_args().rows)
+    parser.add_argument("--defaults", action="store_true", help="of the default settings instead")
+    options = parser.parse_args()
+    kept = RunFile(options.rows)
+    if options.defaults:
+        names = groups()["strategy"]
+        rows = [[f"`{name}`", *(defaults(kept, name, each) for each in THREATS)] for name in names]
+        print_table(["`strategy=`", *(f"`{threat}`" for threat in THREATS)], rows)
+        return
     table, choices = [], []
     for name in groups()["strategy"]:
         line = [f"`{name}`"]

@@ -31,23 +31,28 @@ SHARED: dict[str, list[str]] = {
 }
 
 
-def shared(name: str, threat: str) -> list[str]:
-    """The overrides that all runs of ``strategy=name`` against ``threat`` have."""
-    words = [f"strategy={name}", *SHARED.get(name, [])]
-    protection = f"protection={PROTECTIONS[threat]}"
-    if name in AVERAGED:
-        rounds = SHARED_LAYERS if name == "fedper" else AVERAGING
-        words += ["privacy=local", protection, *rounds]
-    if name == "clustering":
-        words += ["privacy=local", protection]
+def typed(name: str, threat: str) -> list[str]:
+    """The overrides with which one asks for ``strategy=name`` against ``threat``, and no others."""
+    words = [f"strategy={name}"]
+    protection = PROTECTIONS[threat]
+    if name in (*AVERAGED, "clustering"):
+        words += ["privacy=local", f"protection={protection}"]
     if name == "robust":
         rows = "rows" if threat == "central" else "distributed"
-        words += ["privacy=local", f"protection={rows}", *AVERAGING]
+        words += ["privacy=local", f"protection={rows}"]
     if name == "gradient_rounds" and threat == "central":
-        words.append(protection)
+        words.append(f"protection={protection}")
     if threat == "secure_aggregation":
         words.append("privacy.secure_aggregation=simulated")
     return [*words, f"privacy.threat={threat}"]
+
+
+def shared(name: str, threat: str) -> list[str]:
+    """The overrides that all runs of ``strategy=name`` against ``threat`` have."""
+    rounds = AVERAGING if name in (*AVERAGED, "robust") else []
+    if name == "fedper":
+        rounds = SHARED_LAYERS
+    return [*typed(name, threat), *SHARED.get(name, []), *rounds]
 
 
 def candidates(name: str, threat: str) -> list[list[str]]:

@@ -22,6 +22,7 @@ from tests.federation.network import Network
 
 WORDS = [
     "dataset=digits",
+    "strategy=privatekt",
     "federation.num_clients=3",
     "federation.public=400",
     "federation.num_rounds=3",

@@ -94,6 +94,7 @@ class Device:
     def words(self, *overrides: str) -> list[str]:
         """What an honest server submits, and ``overrides``."""
         return [
+            "strategy=privatekt",  # where a test chooses no other
             f"federation.num_clients={CLIENTS}",
             f"federation.public={POOL}",
             f"federation.devices.public={self.digest}",

@@ -41,3 +41,18 @@ def test_make_has_the_targets_that_are_named():
     start = (PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", README + start, re.MULTILINE):
         assert f"\n{target}:" in makefile
+
+
+def test_the_demo_installs_what_it_needs_and_the_tests_the_rest():
+    makefile = (PROJECT / "Makefile").read_text()
+    demo, test = (re.search(rf"^{name}: (\S+)$", makefile, re.M)[1] for name in ("demo", "test"))
+    assert (demo, test) == ("$(RUNS)", "$(STAMP)")
+    installs = dict(re.findall(r"^\$\((\w+)\):.*?--editable '\.\[(\S+)\]'", makefile, re.M | re.S))
+    assert installs["RUNS"] == "simulation,report"  # what a run, and the card's next commands, need
+    assert set(installs["STAMP"].split(",")) > {"simulation", "dev"}
+
+
+def test_the_readme_says_what_an_installation_weighs_as_make_does():
+    makefile = (PROJECT / "Makefile").read_text()
+    sizes = re.findall(r"[\d.]+ GB", makefile)
+    assert len(sizes) == 2 and all(size in README for size in sizes)

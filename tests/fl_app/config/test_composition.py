@@ -14,7 +14,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, for_hydra
 from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import expand_sweep, to_overrides, to_run_config
+from fl_app.config.overrides import expand_sweep, in_typed_keys, to_overrides, to_run_config
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 PARTS = {group: names for group, names in groups().items() if group not in OPTIONAL_GROUPS}
@@ -43,6 +43,14 @@ def test_flower_run_config_reaches_the_same_configuration():
     assert compose(to_overrides(everyday)) == compose(
         ["strategy=fedavg", "privacy.epsilon=inf", "federation.num_rounds=3", "seed=9"]
     )
+
+
+def test_a_refused_key_of_the_run_config_is_named_as_it_was_typed():
+    with pytest.raises(ConfigError, match=r"num-round=3: is no key .* did you mean num-rounds"):
+        to_overrides({"num-round": 3})
+    refused = "privacy.epsilon=-3: must be above 0"
+    assert in_typed_keys(refused, {"epsilon": -3}) == f"epsilon=-3: {refused}"
+    assert in_typed_keys(refused, {"epsilon": "", "overrides": "privacy.epsilon=-3"}) == refused
 
 
 def test_overrides_with_an_open_quote_are_refused_in_a_sentence():

@@ -23,8 +23,8 @@ def key(*words, base=HERE):
         ["run_dir=/elsewhere", "results_dir=/there"],
         ["keep_checkpoints=false"],
         ["sweep=mine"],
-        ["privacy.epsilon=8"],
-        ["privacy.epsilon=8.0", "seed=1"],
+        ["privacy.epsilon=4"],
+        ["privacy.epsilon=4.0", "seed=1"],
     ],
     ids=" ".join,
 )

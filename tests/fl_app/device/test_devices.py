@@ -26,6 +26,7 @@ from tests.fl_app.running import run_inline
 from tests.node_keys import openssh, told
 
 WORDS = [
+    "strategy=privatekt",  # where a test chooses no other
     "federation.num_clients=3",
     "federation.num_rounds=2",
     "federation.quorum=1.0",

@@ -17,7 +17,7 @@ from fl_app.cli import main
 from fl_app.config.overrides import to_run_config
 from fl_app.device import flower_runtime
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-from fl_app.device.resident import Device
+from fl_app.device.resident import Device, is_refusal
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.federation.supernode import BUNDLE, SECRET, SuperNode
@@ -241,3 +241,27 @@ def test_message_that_never_came_whole_is_given_up_for_the_next(serving, superno
     supernode.ask(content)
     assert not supernode.reply().has_error()
     assert len(files.charged()) == 1
+
+
+@pytest.mark.parametrize(
+    ("app", "ended"), [("murmur/murmur-fl", "answered"), ("evil/app", "refused")]
+)
+def test_the_log_says_of_a_task_whether_it_was_answered_or_refused(
+    supernode, files, capfd, app, ended
+):
+    run_config, content = asked(files)
+    supernode.run(run_config, app)
+    supernode.ask(content)
+    runtime = Runtime(supernode.address, SECRET)
+    Device(files.node_config)._attend(runtime.claim(), runtime)
+    said = capfd.readouterr().out
+    assert f": {ended}, " in said and ("answered" in said) == (ended == "answered")
+
+
+def test_a_reply_in_which_every_client_refuses_is_a_refusal(supernode, files):
+    policy = files.node_config["policy"]
+    Path(policy).write_text("nothing: like a policy")
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    supernode.ask(content)
+    assert is_refusal(answer(Device(files.node_config), supernode))

@@ -80,7 +80,7 @@ def test_its_statement_says_what_was_charged_and_that_no_epsilon_is_derived(
     [charged] = said.charged
     assert charged["clients"] == 6
     derived = epsilon(event_from_dict(charged["event"]), said.delta).epsilon
-    assert derived == pytest.approx(8, rel=1e-3)  # as the budget has it
+    assert derived == pytest.approx(4, rel=1e-3)  # as the budget has it
     card = "\n".join(end_lines(run, [0, 1], str(run.path)))
     assert "no ε is derived" in card and "ε =" not in card
 
@@ -92,7 +92,7 @@ def test_the_same_words_derive_it_once_the_accountant_is_mended(tmp_path, capsys
     model = (run.path / "model.safetensors").stat().st_size
     assert cli.main(["resume", str(run.path)]) == 0
     metrics = run.metrics()
-    assert metrics["epsilon_proven"] == pytest.approx(8, rel=1e-3)
+    assert metrics["epsilon_proven"] == pytest.approx(4, rel=1e-3)
     assert not metrics["privacy_void"] and run.error() is None
     assert "ε" in (run.path / "privacy.txt").read_text()
     assert (run.path / "model.safetensors").stat().st_size != model  # which holds the statement

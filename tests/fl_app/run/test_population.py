@@ -13,7 +13,7 @@ from fl_app.run import population as module
 from fl_app.run.population import image_population, population
 from murmur.learning.data.partitions import IID
 
-WORDS = ["federation.num_clients=10", "federation.public=300"]
+WORDS = ["strategy=privatekt", "federation.num_clients=10", "federation.public=300"]
 
 
 def of(*words):
@@ -78,7 +78,8 @@ def visits(tmp_path):
     (tmp_path / "visits.csv").write_text("\n".join(["mark,patient,label", *lines]) + "\n")
     return [
         *("dataset=table", f"dataset.path={tmp_path / 'visits.csv'}", "dataset.client=patient"),
-        *("partition=natural", "federation.public=0", "federation.num_clients=20"),
+        *("strategy=privatekt", "partition=natural"),
+        *("federation.public=0", "federation.num_clients=20"),
     ]
 
 
@@ -143,7 +144,8 @@ def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_
     path = data_root / file
     if not path.exists():
         pytest.skip(f"MURMUR_DATA has no {file}")
-    asked = ["dataset=table", f"dataset.path={path}", *(f"dataset.{word}" for word in words)]
+    asked = ["strategy=privatekt", "dataset=table", f"dataset.path={path}"]
+    asked += [f"dataset.{word}" for word in words]
     asked += ["dataset.client=owner", "partition=natural", "federation.num_clients=700"]
     people = population(compose([*asked, "federation.public=2000", "federation.validation=500"]))
     owners = people.dataset.owners
@@ -162,7 +164,8 @@ def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_
 def test_a_model_that_remembers_patients_scores_as_a_coin_on_labels_that_are_coins(
     tmp_path, split, low, high
 ):
-    words = ["dataset=table", "dataset.client=patient", f"dataset.split={split}"]
+    words = ["strategy=privatekt", "dataset=table", "dataset.client=patient"]
+    words.append(f"dataset.split={split}")
     words += ["partition=natural", "federation.public=0", "federation.num_clients=45"]
     patients, scores = np.repeat(np.arange(PATIENTS), VISITS), []
     for seed in range(8):

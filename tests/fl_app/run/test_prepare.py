@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from fl_app.config.composition import compose
+from fl_app.config.conf_files import groups
+from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import prepare
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
+from research.every_strategy.candidates import typed
 
 
 def experiment(*words):
@@ -84,6 +87,38 @@ def test_class_statistics_are_foretold_as_they_come_out(clients, epsilon, least,
     words = [f"federation.num_clients={clients}", f"privacy.epsilon={epsilon}"]
     line = prepare.expectation(experiment("strategy=class_statistics", *words))
     assert least < foretold(line) < most
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "robust"])
+def test_where_every_update_has_the_whole_noise_the_signal_grows_as_a_root(strategy):
+    words = [f"strategy={strategy}", "privacy=local", "protection=distributed"]
+    words += ["privacy.threat=local", "federation.num_rounds=1"]
+    few, many = (
+        experiment(*words, f"federation.num_clients={n}").strategy.signal_to_noise()
+        for n in (10, 40)
+    )
+    assert many == pytest.approx(2 * few)
+
+
+def offered():
+    """Each strategy against each threat, as one types them."""
+    for name in groups()["strategy"]:
+        for threat in THREATS:
+            yield pytest.param(name, threat, id=f"{name}-{threat}")
+
+
+@pytest.mark.parametrize(("name", "threat"), offered())
+def test_every_strategy_against_every_threat_says_what_to_expect_or_is_refused(name, threat):
+    try:
+        line = prepare.expectation(experiment(*typed(name, threat)))
+    except ConfigError as error:
+        assert "supports" in str(error) or "type " in str(error) or "set " in str(error)
+        return
+    assert line is not None
+    if "no better than chance" in line:
+        assert re.search(r"what would help: |to stand above the noise: |for 0\.9 of it: ", line)
+    else:
+        assert "expect about" in line or "its own data" in line
 
 
 def test_too_small_a_budget_is_foretold_to_come_to_chance():

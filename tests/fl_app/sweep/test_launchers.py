@@ -17,6 +17,7 @@ from tests.fl_app.running import damage_job, sweep_table
 
 SMALL = [
     "engine=inline",
+    "strategy=privatekt",  # where a test chooses no other
     "tracking=none",
     "federation.num_clients=4",
     "federation.num_rounds=1",

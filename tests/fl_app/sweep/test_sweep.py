@@ -18,6 +18,7 @@ from tests.fl_app.running import damage_job, sweep_table
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [
     "engine=inline",
+    "strategy=privatekt",  # where a test chooses no other
     "federation.num_clients=4",
     "federation.num_rounds=2",
     "strategy.local.epochs=1",

@@ -208,6 +208,8 @@ def test_show_of_a_run_says_first_why_its_figure_is_not_the_cards(tmp_path, caps
     assert first.startswith("ε here is against a server that reads every message")
     assert "the run's card promises ε = " in first and "a server that sees only sums, if" in first
     assert second.startswith("charged to each client")
-    alone = run_inline(tmp_path / "alone", "federation.num_rounds=1", small=FEW)
+    alone = run_inline(
+        tmp_path / "alone", "strategy=privatekt", "federation.num_rounds=1", small=FEW
+    )
     for path in (alone.ledger_path, tmp_path / "sums" / "copy" / "ledger.sqlite"):
         assert _beside_card(path) is None
