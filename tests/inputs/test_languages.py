@@ -58,7 +58,8 @@ def test_a_recurrent_network_reads_a_language_without_spaces(tmp_path):
         tmp_path / "run",
         *("dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "dataset.text=text"),
         *("dataset.length=20", "features=none", "model=text_lstm", "strategy=fedavg"),
-        *("strategy.local.epochs=5", "strategy.local.batch_size=8", "strategy.local.learning_rate=0.5"),
+        *("strategy.local.epochs=5", "strategy.local.batch_size=8"),
+        "strategy.local.learning_rate=0.5",
         *("federation.num_clients=2", "federation.num_rounds=4", "federation.public=0"),
     )
     assert run.rows()[-1]["accuracy"] > 0.8

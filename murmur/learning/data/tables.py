@@ -50,10 +50,9 @@ _PARQUET = b"PAR1"  # its first bytes
 _LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1 << 16  # rows of a CSV file that are lists of Python's at a time
 _WORD = re.compile(r"\w+")
-# Scripts that put no spaces between words: each of their letters, with its marks, stands for a word.
-_UNSPACED = "".join(
-    rf"\p{{{script}}}" for script in ("Han", "Hiragana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
-)
+# Without spaces between words: each letter, with its marks, stands for one.
+_SCRIPTS = ("Han", "Hiragana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
+_UNSPACED = "".join(rf"\p{{{script}}}" for script in _SCRIPTS)
 _WORD_OF_ANY_SCRIPT = rf"[{_UNSPACED}]\p{{M}}*|[\w\p{{M}}&&[^{_UNSPACED}]]+"  # Oniguruma's
 _UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")  # an index that pandas has written to a CSV file
 _INDEX = re.compile(r"__index_level_\d+__")  # and to a Parquet file
