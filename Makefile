@@ -3,14 +3,14 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 PYTHON ?= python3
 VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
+KERNELS := $(ROOT)/packages/murmur-kernels
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-thorough test-federation test-flower test-browser test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-thorough test-federation test-flower test-floor test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
-KERNELS := $(ROOT)/packages/murmur-kernels
 PIP = cd $(ROOT) && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --constraint constraints.txt
 
 # What runs and reports need; in everything after it, tests and tools are added.
@@ -74,6 +74,28 @@ test-flower: $(OTHER)/.installed
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest $(PARALLEL) -m 'federation or not federation' \
 	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
 	  tests/murmur/flower/test_apps.py tests/fl_app/device/test_guarded_apps.py
+
+# The lowest versions that pyproject.toml allows of all but what takes longest to download: an environment of its own
+# that shares with ours what is the same there. `uv` comes with Flower.
+FLOOR := $(VENV)/floor
+KEPT := torch torchvision ray
+SORTED := LC_ALL=C sort
+
+$(FLOOR)/.installed: $(STAMP)
+	$(BIN)/python -m venv --clear --without-pip $(FLOOR)
+	$(BIN)/python $(PURELIB) > "$$($(FLOOR)/bin/python $(PURELIB))/shared.pth"
+	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | $(SORTED) > $(FLOOR)/ours.txt
+	grep $(KEPT:%=-e '^%==') $(FLOOR)/ours.txt > $(FLOOR)/kept.txt
+	cd $(ROOT) && $(BIN)/uv pip compile --quiet --no-header --no-annotate --python $(BIN)/python \
+	  --resolution lowest-direct --override $(FLOOR)/kept.txt --extra device --extra simulation --extra dev \
+	  --output-file $(FLOOR)/lowest.txt pyproject.toml
+	$(SORTED) $(FLOOR)/lowest.txt | LC_ALL=C comm -23 - $(FLOOR)/ours.txt > $(FLOOR)/other.txt
+	$(BIN)/uv pip install --quiet --no-deps --python $(FLOOR)/bin/python --requirement $(FLOOR)/other.txt
+	@touch $@
+
+test-floor: $(FLOOR)/.installed
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest $(PARALLEL) -m "$(HERE) and not thorough" \
+	  tests/inputs tests/murmur/learning/data tests/murmur/learning/test_metrics.py
 
 test-browser: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m browser

@@ -18,6 +18,7 @@ settings.load_profile("murmur")
 # longest come first, so that no worker is left with one at the end.
 THOROUGH = (
     "murmur/flower/test_plain_app.py",
+    "fl_app/test_typed_pages.py",
     "federation/test_fire_drill.py",
     "deploy/test_policies.py",
     "fl_app/run/test_killed.py",
@@ -53,7 +54,6 @@ THOROUGH = (
     "fl_app/sweep/test_on_ray.py",
     "murmur/flower/test_killed.py",
     "fl_app/device/test_serving.py",
-    "fl_app/test_typed_pages.py",
     "fl_app/engines/test_sockets.py",
     "fl_app/device/test_agreement.py",
     "murmur/privacy/ledger/test_crash.py",

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
 _OWN = ("accuracy", "loss", "auc")  # of every run
 _FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_accuracy``
+_OF_PROBABILITIES = ("log_loss", "d2_log_loss_score")  # whose argument older versions call y_pred
 CLUSTERINGS = ("silhouette", "calinski_harabasz", "davies_bouldin")  # scores of them
 _SIGMAS = 4.0  # above noise, or chance
 
@@ -272,7 +273,7 @@ def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: in
     second = ""
     if len(takes) > 1:
         second = list(takes)[1]
-    ranks = second in ("y_proba", "y_score")
+    ranks = second in ("y_proba", "y_score") or function.__name__ in _OF_PROBABILITIES
     names_classes = "labels" in takes and "labels" not in settings
     if "average" in takes and classes > 2:
         settings.setdefault("average", "macro")

@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from fl_app.cli import TOOLS, main
 from fl_app.config.composition import compose
+from fl_app.config.conf_files import groups
 from fl_app.config.overrides import to_overrides
 from fl_app.config.own_classes import take_option
 from fl_app.sweep.sweep import Sweep
@@ -41,6 +42,7 @@ FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}\S.*\n)(?: {4,}.*\n)*")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PROGRAM = re.compile(r" *(?:[A-Z_]+=\S+ )*(?:murmur|python|make|flwr|pip) \S")
+SETTING = re.compile(r"[a-z_][\w.]*=[^|.\\]")  # a key and a value, not left open
 MISSING = re.compile(r"arguments are required|expected (at least )?one argument|must be given")
 # What stands for a reader's own, and what may stand there.
 PLACEHOLDERS = {
@@ -49,6 +51,7 @@ PLACEHOLDERS = {
     "KEY=VALUE": "seed=1",
     "strategy=x": "strategy=fedavg",
     "strategy=X": "strategy=fedavg",
+    "experiment=X": "experiment=digits_votes",
     "$SETTINGS": "seed=1",
     "$RUNTIME_PORT": "9092",
     "127.0.0.1:$RUNTIME_PORT": "127.0.0.1:9092",
@@ -81,6 +84,20 @@ def in_sentences(page: str) -> list[list[str]]:
     text = FENCED.sub("", (PROJECT / page).read_text(encoding="utf-8"))
     spans = [" ".join(span.split()).replace("\\|", "|") for span in CODE.findall(text)]
     return [shlex.split(span) for span in spans if PROGRAM.match(span)]
+
+
+def settings_in_sentences(page: str) -> list[list[str]]:
+    """The words of each choice that a page's sentences name, with the settings behind it."""
+    text = FENCED.sub("", (PROJECT / page).read_text(encoding="utf-8"))
+    found = []
+    for span in CODE.findall(text):
+        with contextlib.suppress(ValueError):  # half a quote
+            words = shlex.split(" ".join(span.split()))
+            keys = [word.partition("=")[0] for word in words]
+            are_told = all(SETTING.match(word) for word in words)
+            if words and are_told and keys[0] in groups():
+                found.append(words)
+    return found
 
 
 class _ReadError(BaseException):

@@ -24,7 +24,14 @@ from fl_app.report.reading import read as read_runs
 from fl_app.report.settings import group
 from murmur.learning.data.datasets import digits
 from murmur.learning.metrics import chance
-from tests.fl_app.pages import PAGES, PROJECT, in_blocks, in_sentences, read
+from tests.fl_app.pages import (
+    PAGES,
+    PROJECT,
+    in_blocks,
+    in_sentences,
+    read,
+    settings_in_sentences,
+)
 
 SMALLER = ["federation.num_clients=12", "federation.num_rounds=1"]
 DEMO = ["federation.num_clients=12", "privacy.secure_aggregation=simulated"]
@@ -281,6 +288,77 @@ TYPED: dict[str, Typed | str] = {
 }
 
 
+# Commands that sentences name, by how they begin (the longest start counts): the test that runs
+# such a one, or why none does. All of them are read by their own programs beside that.
+IN_SENTENCES = {
+    "flwr": "tests/fl_app/engines/test_flower_run.py",
+    "flwr app": "publishes on Flower's hub, which tests/deploy/test_bundles.py plays",
+    "flwr supernode unregister": DEVICES,
+    "make": INSTALLS,
+    "make bench": MEASURES,
+    "make demo": "tests/fl_app/test_readme.py",
+    "pip": INSTALLS,
+    "pip install --no-deps": "tests/fl_app/test_wheel.py",
+    "pip wheel": "tests/fl_app/test_wheel.py",
+    "python -P": DEVICES,
+    "python -m benchmarks": MEASURES,
+    "python -m examples": "tests/examples/test_examples.py",
+    "python -m research": MEASURES,
+    "python -m tests": INSTALLS,
+    "murmur": "tests/fl_app/test_cli.py",
+    "murmur -m": "tests/fl_app/sweep/test_sweep.py",
+    "murmur -m engine=inline experiment=": "tests/fl_app/test_experiments.py",
+    "murmur advise": "tests/fl_app/tools/test_advise.py",
+    "murmur advise budget": "tests/fl_app/tools/test_plan.py",
+    "murmur advise epsilon": "tests/fl_app/tools/test_epsilon.py",
+    "murmur advise rounds": "tests/fl_app/tools/test_plan.py",
+    "murmur audit": "tests/fl_app/tools/test_audit.py",
+    "murmur completion": "tests/fl_app/test_cli.py",
+    "murmur device": DEVICES,
+    "murmur doctor": "tests/fl_app/tools/test_doctor.py",
+    "murmur doctor guard": "tests/fl_app/tools/test_doctor_guard.py",
+    "murmur engine=deploy": DEVICES,
+    "murmur engine=inline experiment=": "tests/fl_app/test_experiments.py",
+    "murmur enrol": "tests/fl_app/tools/test_enrol.py",
+    "murmur experiment=": "tests/fl_app/test_experiments.py",
+    "murmur experiments": "tests/fl_app/tools/test_experiments.py",
+    "murmur export": "tests/deploy/test_from_nothing.py",
+    "murmur guard": "tests/fl_app/device/test_guarded_apps.py",
+    "murmur ledger": "tests/fl_app/tools/test_ledger.py",
+    "murmur onnx": "tests/fl_app/tools/test_model_tools.py",
+    "murmur predict": "tests/fl_app/tools/test_model_tools.py",
+    "murmur report": "tests/fl_app/tools/test_report.py",
+    "murmur rerun": "tests/fl_app/tools/test_model_tools.py",
+    "murmur resume": "tests/fl_app/tools/test_resume.py",
+    "murmur statement": "tests/fl_app/tools/test_statement.py",
+    "murmur supernode": "tests/fl_app/tools/test_supernode.py",
+}
+
+
+def where(page):
+    """Each command of ``page`` and where it is run, or why nowhere; ValueError where nobody says.
+
+    Commands in blocks first, then those in sentences.
+    """
+    how, found = TYPED.get(page), []
+    for words in in_blocks(page):
+        text = shlex.join(words)
+        place = how
+        if isinstance(how, Typed):
+            reasons = [why for start, why in how.read.items() if text.startswith(start)]
+            place = reasons[0] if reasons else "tests/fl_app/test_typed_pages.py"
+        found.append((text, place))
+    for words in in_sentences(page):
+        while re.match(r"[A-Z_]+=", words[0]):  # the environment
+            words = words[1:]
+        text = shlex.join(words)
+        starts = [start for start in IN_SENTENCES if f"{text} ".startswith(start)]
+        if not starts:
+            raise ValueError(f"{page}: {text}: who runs it?")
+        found.append((text, IN_SENTENCES[max(starts, key=len)]))
+    return found
+
+
 def way(page, words):
     """Whether a command is only read, and the words behind it otherwise."""
     how, text = TYPED[page], shlex.join(words)
@@ -364,7 +442,6 @@ def test_a_command_with_a_printed_accuracy_learns_as_the_page_says(page, strange
         assert len(tables(said)) == 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("page", [page for page, how in TYPED.items() if isinstance(how, Typed)])
 def test_a_page_typed_by_a_stranger(page, stranger, place, data_root):
     how = TYPED[page]
@@ -400,12 +477,26 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_each_command_of_a_page_is_run_or_it_is_said_why_not(page):
+    for command, place in where(page):
+        assert place, command
+        for test in re.findall(r"tests/\S+\.py", place):
+            assert (PROJECT / test).exists(), (command, test)
+    named = [shlex.join(words) for other in PAGES for words in in_sentences(other)]
+    for start in IN_SENTENCES:
+        assert any(start in command for command in named), start
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_can_be_read(page, place, monkeypatch):
     monkeypatch.chdir(place)
     for words in in_blocks(page) if isinstance(TYPED.get(page), Typed) else []:
         read(words)
     for words in in_sentences(page):
         read(words, whole=words[0] != "murmur")
+    for words in settings_in_sentences(page):
+        if not any("glob(" in word or "|" in word for word in words):  # of sweeps
+            read(["murmur", *words])
 
 
 def test_a_bare_figure_is_noticed():

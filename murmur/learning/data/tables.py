@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,10 @@ _LARGEST = float(np.finfo(np.float32).max)
 _COLUMNS = 40  # names of columns in an error
 _BLOCK = 1 << 16  # rows of a CSV file that are lists of Python's at a time
 _WORD = re.compile(r"\w+")
+# Without spaces between words: each letter, with its marks, stands for one.
+_SCRIPTS = ("Han", "Hiragana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
+_UNSPACED = "".join(rf"\p{{{script}}}" for script in _SCRIPTS)
+_WORD_OF_ANY_SCRIPT = rf"[{_UNSPACED}]\p{{M}}*|[\w\p{{M}}&&[^{_UNSPACED}]]+"  # Oniguruma's
 _UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")  # an index that pandas has written to a CSV file
 _INDEX = re.compile(r"__index_level_\d+__")  # and to a Parquet file
 _LIKE_AN_ID = re.compile(
@@ -989,7 +994,30 @@ def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
         digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
         return 2 + int.from_bytes(digest, "little") % (vocabulary - 2)
 
-    return lambda text: [number(word) for word in _WORD.findall(text.lower())]
+    return lambda text: [number(word) for word in words_of(text)]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of ``text`` in lower case, whatever its script and its form of Unicode.
+
+    Between spaces and signs, accents and vowel signs included; one letter after the other where a
+    script has no spaces between words. Katakana, of whole words, is split by other scripts only.
+    """
+    text = unicodedata.normalize("NFC", text).lower()
+    if text.isascii():
+        return _WORD.findall(text)
+    return [word for word, _ in _splitter().pre_tokenize_str(text)]
+
+
+@lru_cache(maxsize=1)
+def _splitter() -> Any:
+    """What splits a text by ``_WORD_OF_ANY_SCRIPT``; ValueError without the extra ``data``."""
+    try:
+        from tokenizers import Regex
+        from tokenizers.pre_tokenizers import Split
+    except ImportError as error:
+        raise _lacking("text", "tokenizers") from error
+    return Split(Regex(_WORD_OF_ANY_SCRIPT), "removed", invert=True)
 
 
 def encoded(texts: Sequence[str], tokenizer: str, length: int) -> Images:
