@@ -65,7 +65,7 @@ PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 $(OTHER)/.installed: $(STAMP)
 	$(BIN)/python -m venv $(OTHER)
-	$(BIN)/python $(PURELIB) > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
+	{ $(BIN)/python $(PURELIB); echo $(KERNELS); } > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
 	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  'flwr==$(FLOWER).*' --editable .
 	@touch $@
@@ -83,7 +83,7 @@ SORTED := LC_ALL=C sort
 
 $(FLOOR)/.installed: $(STAMP)
 	$(BIN)/python -m venv --clear --without-pip $(FLOOR)
-	$(BIN)/python $(PURELIB) > "$$($(FLOOR)/bin/python $(PURELIB))/shared.pth"
+	{ $(BIN)/python $(PURELIB); echo $(KERNELS); } > "$$($(FLOOR)/bin/python $(PURELIB))/shared.pth"
 	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | $(SORTED) > $(FLOOR)/ours.txt
 	grep $(KEPT:%=-e '^%==') $(FLOOR)/ours.txt > $(FLOOR)/kept.txt
 	cd $(ROOT) && $(BIN)/uv pip compile --quiet --no-header --no-annotate --python $(BIN)/python \

@@ -24,7 +24,10 @@ from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from strategies.base import CohortStrategy
 
 # γ is set below and keeps no budget, so none is promised: docs/new-algorithm.md has one that does.
-WORDS = ["dataset=digits", "federation.num_clients=60", "tracking=none", "privacy.epsilon=inf"]
+WORDS = [
+    *("dataset=digits", "features=none", "model=mlp", "federation.num_clients=60"),
+    *("tracking=none", "privacy.epsilon=inf"),
+]
 
 
 class BlockVotes(CohortStrategy):

@@ -142,7 +142,7 @@ def data_digests(config: DictConfig) -> dict[str, str]:
 
     Before any features, and with all of its rows. ConfigError as ``population``.
     """
-    return _digests(OmegaConf.to_yaml(config.dataset, resolve=True))
+    return _digests(_reader_settings(config.dataset))
 
 
 @functools.lru_cache(maxsize=2)
@@ -430,9 +430,14 @@ def _require_same_classes(dataset: Dataset, terms: settings.DeviceTerms) -> None
 
 
 def _read(node: DictConfig) -> Dataset:
-    """The data set of ``conf/dataset``, whose ``unseen`` is a matter of splits and no reader's."""
+    """Returns the data set of ``conf/dataset``, from its reader."""
+    return _dataset(_reader_settings(node))
+
+
+def _reader_settings(node: DictConfig) -> str:
+    """Returns the settings of a reader in YAML: ``unseen`` is a matter of splits, not of readers."""
     own = {key: value for key, value in node.items() if key != UNSEEN}
-    return _dataset(OmegaConf.to_yaml(OmegaConf.create(own), resolve=True))
+    return OmegaConf.to_yaml(OmegaConf.create(own), resolve=True)
 
 
 @functools.lru_cache(maxsize=2)

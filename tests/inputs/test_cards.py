@@ -392,10 +392,10 @@ def validation_arrays_beside_the_others(folder):
 
 @card
 def two_colours_which_are_no_picture(folder):
-    images = np.zeros((3, 28, 28, 2), np.uint8)
+    images = np.zeros((3, 2, 28, 28), np.uint8)
     images[0, 0, 0, 0] = 255
     words = npz(folder, images=images, labels=np.array([0, 1, 1]))
-    return Seen(words, ["0", "1", "1"], images / 255, (28, 28, 2), "arrays")
+    return Seen(words, ["0", "1", "1"], images / 255, (2, 28, 28), "arrays")
 
 
 @card

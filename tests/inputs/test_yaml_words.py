@@ -165,7 +165,7 @@ def test_columns_that_are_named_by_numbers_are_found(tmp_path, kind, form):
     own = words_of(kind)
     if form in ("folder", "saved") and "schema" in OVERRIDES[kind]:
         pytest.skip("only tables have schemas")
-    common = ["federation.num_clients=2", "federation.public=0"]
+    common = ["strategy=fedavg", "federation.num_clients=2", "federation.public=0"]
     data = population(compose([*settings, *common, *own])).dataset
     assert data.classes == ("no", "yes")
     if kind == "owners":
@@ -186,7 +186,7 @@ def test_a_file_of_ones_own_may_name_columns_by_numbers(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("MURMUR_PLUGINS", str(tmp_path))
     words = ["experiment=numbered", "federation.num_clients=2", "federation.public=0"]
-    data = population(compose(words)).dataset
+    data = population(compose(["strategy=fedavg", *words])).dataset
     assert data.input_shape == (2, 1, 1) and len(np.unique(data.owners)) > 1
 
 

@@ -241,6 +241,7 @@ def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
         "federation.public=0",
         "federation.clients_per_round=1",
         "federation.num_rounds=6",
+        "privacy.epsilon=8",
         "seed=3",
         "protection.clipping.adaptive=true",
         "protection.clipping.bit_noise=2",

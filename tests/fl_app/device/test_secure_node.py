@@ -121,7 +121,7 @@ def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path,
     monkeypatch.setattr(FedAvgClient, "weight", lambda self, data: 10**6)
     run = run_inline(tmp_path / "run", "strategy=fedavg", ON)
     reason = run.rows()[1]["failed"]["0"]
-    assert reason.startswith("TaskError: weight=1000000: the sum's terms are for weights of ")
+    assert reason.startswith("weight=1000000: the sum's terms are for weights of ")
     with Ledger(run.path / "ledger.sqlite") as ledger:
         assert ledger.clients() == []
 

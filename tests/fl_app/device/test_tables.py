@@ -126,5 +126,5 @@ def test_devices_are_told_the_names_of_classes_that_are_not_0_and_on(tmp_path, l
     frame = pandas.DataFrame({"a": np.arange(8.0), "label": np.resize(labels, 8)})
     frame.to_csv(tmp_path / "x.csv", index=False)
     words = ["dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "federation.public=0"]
-    said = device_overrides([*words, "engine=deploy", "engine.superlink=here"])
+    said = device_overrides([*words, "strategy=fedavg", "engine=deploy", "engine.superlink=here"])
     assert f"federation.devices.classes={json.dumps(classes)}" in said

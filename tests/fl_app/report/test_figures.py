@@ -204,7 +204,7 @@ def test_what_is_published_names_settings_that_exist():
         (["experiment=dpfl_bnn_mnist_iid"], "DPFL-BNN, theorem 1 at γ = 0.1"),
         (["experiment=nbafl_mnist"], "NbAFL on MNIST"),
         (["experiment=kd_dpfl_mnist"], "KD-DPFL"),
-        (["privacy=paper"], "PrivateKT on digits, reference implementation"),
+        (["strategy=privatekt", "privacy=paper"], "PrivateKT on digits, reference implementation"),
         (
             ["experiment=privatekt_mnist_mlp"],
             "PrivateKT on MNIST with an MLP, reference implementation",

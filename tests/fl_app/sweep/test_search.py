@@ -97,13 +97,13 @@ def test_a_charged_search_draws_its_trials_and_counts_the_choice(murmur, tmp_pat
     assert "theorem 2" in said and "Papernot and Steinke 2022" in said
     assert "truncated negative binomial" in said and "mean 3" in said
     assert "only the best trial's model is published" in said
-    runs = []
+    runs = {"local": [], "secure_aggregation": []}
     for job in jobs:
-        released = json.loads((folder / job["key"] / "released.json").read_text())
-        runs.append([event_from_dict(each["event"]) for each in released])
+        for each in json.loads((folder / job["key"] / "released.json").read_text()):
+            runs[each["threat"]].append([event_from_dict(each["event"])])
     view = View(Threat.CENTRAL, Adjacency.REPLACE_ONE, Unit.CLIENT, None)
-    best = epsilon_of_best(runs, 3, 1e-5, view)
-    every = epsilon_of_all(runs, 1e-5, View(Threat.LOCAL, view.adjacency, view.unit, None))
+    best = epsilon_of_best(runs["secure_aggregation"], 3, 1e-5, view)
+    every = epsilon_of_all(runs["local"], 1e-5, View(Threat.LOCAL, view.adjacency, view.unit, None))
     [figure] = re.findall(r"ε of the search: ([\d.]+) against whoever sees the published", said)
     assert best <= float(figure) <= best * 1.01 and best > 2
     [figure] = re.findall(r"ε of all 4 trials: ([\d.]+) against a server that reads every", said)

@@ -138,6 +138,7 @@ def test_disjoint_questions_teach_what_shared_ones_do_not(tmp_path):
 def test_nobody_is_asked_or_charged_where_labels_are_not_used(tmp_path):
     run = run_inline(
         tmp_path / "run",
+        "strategy=privatekt",
         "strategy.use_labels=false",
         "strategy.self_training.samples=20",
         small=["engine=inline", "federation.num_clients=6", "federation.num_rounds=2"],
