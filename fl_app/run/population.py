@@ -435,7 +435,7 @@ def _read(node: DictConfig) -> Dataset:
 
 
 def _reader_settings(node: DictConfig) -> str:
-    """Returns the settings of a reader in YAML: ``unseen`` is a matter of splits, not of readers."""
+    """Returns a reader's settings in YAML: ``unseen`` is a matter of splits, not of readers."""
     own = {key: value for key, value in node.items() if key != UNSEEN}
     return OmegaConf.to_yaml(OmegaConf.create(own), resolve=True)
 

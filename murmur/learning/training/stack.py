@@ -76,7 +76,7 @@ class ManyClients(Protocol):
         epochs: int | None = None,
         steps: int | None = None,
         proximal_mu: float = 0.0,
-    ) -> Sequence[Any]:
+    ) -> Sequence[Any] | NDArray[np.float32]:
         """Returns each client's parameters (d,), or None for one that is left out."""
 
 

@@ -21,9 +21,9 @@ from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
 from tests.federation.loopback import wait_for
-from tests.fl_app.running import SMALL, run_inline
+from tests.fl_app.running import SMALL, run_inline, settled
 
-WORDS = [word for word in SMALL if not word.startswith("engine")]
+WORDS = settled([word for word in SMALL if not word.startswith("engine")])
 MURMUR = str(Path(sys.executable).parent / "murmur")
 
 

@@ -19,11 +19,11 @@ from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
 from strategies.gradient_rounds import GradientRounds
-from tests.fl_app.running import SMALL, interrupt, run_inline
+from tests.fl_app.running import SMALL, interrupt, run_inline, settled
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
-WORDS = [*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"]
+WORDS = settled([*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"])
 
 
 def weights(folder):
