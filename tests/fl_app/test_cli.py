@@ -111,7 +111,6 @@ def refuse(tmp_path, monkeypatch, capsys):
         (["privacy.epsilonn=3"], ["privacy.epsilonn=3", "privacy.epsilon"]),
         (["federation.num_rounds=ten"], ["federation.num_rounds=ten", "int"]),
         (["model.hidden=[-4]"], ["model.hidden=[-4]"]),
-        (["-m", "strategy=privatekt,privatkt"], ["strategy=privatkt"]),
     ],
     ids=lambda value: " ".join(value),
 )

@@ -168,6 +168,8 @@ def test_four_classes_where_a_person_has_two_are_seen_at_once(tmp_path, capsys):
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_no_card_has_more_than_twelve_lines_or_a_line_wider_than_the_terminal(width):
     plain = data_card(["federation.num_clients=4"])
+    held = plain.clients
+    assert held is not None
     names = [f"{'類' * (number % 30)}{number}" for number in range(1000)]
     odd = replace(
         plain,
@@ -179,7 +181,7 @@ def test_no_card_has_more_than_twelve_lines_or_a_line_wider_than_the_terminal(wi
         classes=tuple(ClassRows(name, SplitRows(9, 9, 9, 9)) for name in names),
         columns=tuple(Column(f"{name}\x1b[31m\n", -1e30, 1e30) for name in names),
         left_out=tuple(f"column {name!r}, an index, and {'more ' * 40}" for name in names),
-        clients=replace(plain.clients, partition=f"QuantitySkew(groups={names})"),
+        clients=replace(held, partition=f"QuantitySkew(groups={names})"),
     )
     for card in (plain, odd, replace(plain, classes=odd.classes), replace(odd, columns=())):
         lines = card.lines(width)

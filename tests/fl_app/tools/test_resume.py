@@ -160,10 +160,10 @@ def test_a_run_in_the_working_folder_is_named_after_it_and_goes_on(tmp_path, mon
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    ready = prepare([*SMALL, "run_dir=."])
+    ready = prepare(settled([*SMALL, "run_dir=."]))
     assert {"run_name=here", f"run_dir={folder}"} <= set(ready.overrides)
     interrupt(Path("."), before=1)
-    assert murmur([*SMALL, "run_dir=."]) == 0
+    assert murmur(settled([*SMALL, "run_dir=."])) == 0
     with Ledger(folder / "ledger.sqlite") as ledger:
         assert all(len(ledger.events(client)) == 2 for client in ledger.clients())
 
