@@ -261,8 +261,8 @@ def expectation(experiment: Experiment) -> str | None:
 def kept_share(ratio: float) -> float:
     """The share of what a run gains over chance without noise that it keeps at ``ratio``.
 
-    A curve through what digits came to: 0.45 at 0.53, 0.88 at 1.2, 0.92 at 1.8
-    (``python -m research.every_strategy --defaults``). Where it is little, it is none.
+    A curve through single runs on digits: 0.45 at 0.53, 0.88 at 1.2, 0.92 at 1.8. Where it is
+    little, it is none.
     """
     if ratio < _NOTHING:
         return 0.0

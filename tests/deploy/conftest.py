@@ -46,7 +46,7 @@ def federation(tmp_path_factory, bundle_hub):
     """Three devices online, with the shards that a simulation of ``WORDS`` gives its clients."""
     hub, trusted = bundle_hub
     with Federation(tmp_path_factory.mktemp("federation")) as running:
-        export(running.folder / "data", WORDS, shards=True)
+        export(running.folder / "data", [*WORDS, "strategy=privatekt"], shards=True)
         data = running.folder / "data"
         (data / f"client-{PICKY}.npz").write_bytes((data / "client-0.npz").read_bytes())
         running.start_link(FLWR_SUPERGRID_API_URL=hub.url)
