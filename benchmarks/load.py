@@ -25,7 +25,13 @@ from tests.federation.loopback import Federation, wait_for
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 MIB = 2**20
-ONE_LABEL = ["strategy.K=1", "strategy.local.epochs=1", "privacy.noise=seeded", "tracking=none"]
+ONE_LABEL = [
+    "strategy=privatekt",
+    "strategy.K=1",
+    "strategy.local.epochs=1",
+    "privacy.noise=seeded",
+    "tracking=none",
+]
 
 
 def memory(processes: Sequence[psutil.Process], kind: str = "Pss") -> float:

@@ -541,7 +541,8 @@ def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
         left = max(guarantee.proven_total for guarantee in statement.guarantees)
         told["If it fails"] = _left(left)
     if first.claimed_total is not None and _shown(first.claimed_total) != _shown(first.stated):
-        told["Claimed"] = [f"ε = {_shown(first.claimed_total)} by the paper", ""]
+        claimed = f"ε = {_shown(first.claimed_total)} by the paper"
+        told["Claimed"] = [f"{claimed}, against {first.adversary}", ""]
     return told
 
 

@@ -11,7 +11,7 @@ from tests.fl_app.running import run_inline
 pytestmark = pytest.mark.federation
 
 RUNS = {
-    "privatekt": ["strategy=privatekt", "federation.num_rounds=2"],
+    "privatekt": ["strategy=privatekt", "privacy.epsilon=8", "federation.num_rounds=2"],
     # Clients are of one size, so that each counts alike, whether or not sizes are published.
     "masked-fedavg": [
         "strategy=fedavg",

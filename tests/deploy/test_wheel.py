@@ -32,16 +32,17 @@ def call(*command, **options):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The wheel alone in an environment that sees our dependencies, not our checkout; its bin/."""
+    """The wheels in an environment that sees our dependencies, not our checkout; its bin/."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    call(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, PROJECT)
+    for project in (PROJECT, PROJECT / "packages" / "murmur-kernels"):
+        call(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, project)
     call(sys.executable, "-m", "venv", "--without-pip", folder / "env")
     python = folder / "env" / "bin" / "python"
     (packages,) = (folder / "env" / "lib").glob("*/site-packages")
     (packages / "dependencies.pth").write_text(str(Path(flwr.__file__).parents[1]))
-    (wheel,) = folder.glob("*.whl")
-    call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
+    wheels = sorted(folder.glob("*.whl"))
+    call(*pip, "--python", python, "install", "--no-deps", "--no-index", *wheels)
     for script in BIN.glob("fl*"):
         text = script.read_text().partition("\n")[2]
         (python.parent / script.name).write_text(f"#!{python}\n{text}")

@@ -163,7 +163,7 @@ def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, ha
 def test_a_processor_without_bfloat16_is_named_before_the_run(monkeypatch) -> None:
     monkeypatch.setattr("murmur.learning.training.backends.has_bfloat16", lambda: False)
     monkeypatch.setattr("murmur.learning.training.backends.has_kernels", lambda: True)
-    config = compose([*SMALL, "model=cnn_16", "compute.precision=bf16"])
+    config = compose([*SMALL, "features=none", "model=cnn_16", "compute.precision=bf16"])
     with pytest.raises(ConfigError, match=r"^compute\.precision=bf16: this processor does not"):
         build_trainer(config, population(config).dataset)
 

@@ -110,7 +110,12 @@ def test_two_thousand_odd_values_are_refused_in_one_sentence_or_are_valid():
 def finished(tmp_path_factory):
     """A run's folder and a folder with files of nonsense."""
     folder = tmp_path_factory.mktemp("fuzz") / "run"
-    words = ["engine=inline", "federation.num_clients=3", "federation.num_rounds=1"]
+    words = [
+        "engine=inline",
+        "strategy=privatekt",
+        "federation.num_clients=3",
+        "federation.num_rounds=1",
+    ]
     with contextlib.redirect_stdout(io.StringIO()):
         assert main([*words, "tracking=none", "federation.public=60", f"run_dir={folder}"]) == 0
     return folder
@@ -218,6 +223,7 @@ def test_a_bug_in_an_algorithm_shows_its_own_traceback(tmp_path, monkeypatch):
 
     monkeypatch.setattr(PrivateKT, "update", update)
     words = ["engine=inline", "federation.num_clients=3", "federation.num_rounds=1"]
+    words.append("strategy=privatekt")
     with pytest.raises(TypeError, match="a bug of somebody's own"):
         command(*words, f"run_dir={tmp_path / 'run'}")
     # What engines whose ServerApp is in another process show.
@@ -232,4 +238,4 @@ def test_a_bug_in_an_algorithms_constructor_is_no_bad_setting(monkeypatch):
 
     monkeypatch.setattr(PrivateKT, "__init__", claimed)
     with pytest.raises(ValueError, match="broadcast"):
-        validated(["engine=inline"])
+        validated(["engine=inline", "strategy=privatekt"])

@@ -35,7 +35,12 @@ from tests.strategies.grid import Grid
 NODES = [11, 12, 13]
 SMALL = ["model=mlp", "model.hidden=[3]"]
 STRATEGIES = {
-    "privatekt": [*SMALL, "strategy.finetuning.passes=1", "strategy.self_training.passes=0"],
+    "privatekt": [
+        "strategy=privatekt",
+        *SMALL,
+        "strategy.finetuning.passes=1",
+        "strategy.self_training.passes=0",
+    ],
     "nbafl": ["strategy=nbafl", *SMALL],
     "kd_dpfl": [
         *("strategy=kd_dpfl", *SMALL, "strategy.grouping.top_k=1"),

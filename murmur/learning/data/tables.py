@@ -114,6 +114,8 @@ class Reading:
         if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str):
             self._set("inputs", [_column_name("inputs", name) for name in self.inputs])
         if self.schema is not None:
+            if not isinstance(self.schema, Mapping):
+                raise ValueError(f"schema={self.schema}: must map columns to what they hold")
             told = {_column_name("schema", name): one for name, one in self.schema.items()}
             for name, one in told.items():
                 entries = list(one.get("list", ()))

@@ -37,7 +37,7 @@ WORDS = [
 ]
 DEPLOY = ["engine=deploy", "engine.superlink=none"]
 RUNS = {
-    "privatekt": ["strategy=privatekt"],
+    "privatekt": ["strategy=privatekt", "privacy.epsilon=8"],
     "nbafl": ["strategy=nbafl", "federation.devices.sizes=[346,346,345]"],
     "masked": [
         "strategy=fedavg",

@@ -12,6 +12,7 @@ from fl_app.sweep.sweep import Sweep
 
 WORDS = [
     "engine=inline",
+    "strategy=privatekt",
     "federation.num_clients=4",
     "strategy.local.epochs=1",
     "privacy.noise=seeded",
