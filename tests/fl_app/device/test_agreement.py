@@ -262,7 +262,7 @@ def test_lifetime_that_is_spent_by_what_is_stored_lets_it_out_again(tmp_path):
     assert ask(device)["clients"] == list(MINE)
     with Ledger(device.state / "ledger.sqlite") as ledger:
         spent = Policy.load(tmp_path / "policy.yaml").spend(ledger.spent(3))
-    limit = f"epsilon_per_lifetime: {spent * 1.5}"
+    limit = f"epsilon_per_lifetime: {spent * 1.2}"  # two rounds cost more
     (tmp_path / "policy.yaml").write_text(STRICT.replace("epsilon_per_lifetime: 1e6", limit))
     assert ask(device)["clients"] == list(MINE)  # it is not counted beside itself
     assert ask(device, round=2)["clients"] == []
