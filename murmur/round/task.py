@@ -320,12 +320,14 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
 
     Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on
     the log becomes errors.old.log, in place of the one before. Where it cannot be written (the disk
-    is full) this process's own output has it. Nothing is raised, whatever ``error`` does where it
-    is asked for its words: what leaves a device must not depend on whether there was an error.
+    is full) this process's own output has it, an error of ours in one line. Nothing is raised,
+    whatever ``error`` does where it is asked for its words: what leaves a device must not depend on
+    whether there was an error.
 
     ``about``: which message and client it was, as the line's beginning.
     """
-    text = printable(f"{about}: {in_words(error)}") + "\n"
+    said = printable(f"{about}: {in_words(error)}") + "\n"
+    text = said
     with suppress(BaseException):
         text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
     path = error_log(folder)
@@ -336,5 +338,7 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
         with open(path, "a", encoding="utf-8", opener=private) as file:
             file.write(text)
     except OSError as failed:
+        if type(error).__module__.partition(".")[0] not in _OURS:
+            said = text  # a bug, which nobody finds without its traceback
         with suppress(OSError, ValueError):  # it may lead to the same disk, or be closed
-            print(f"{path}: {failed}\n{text}", file=sys.stderr, flush=True)
+            print(f"{path}: {failed}\n{said}", file=sys.stderr, flush=True)
