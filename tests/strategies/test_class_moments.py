@@ -141,7 +141,7 @@ def test_only_a_run_that_drowns_is_warned_of():
     words = ["strategy=class_moments", "engine=inline"]
     drowned = Experiment(compose([*words, "privacy.epsilon=0.1"])).strategy
     (warning,) = drowned.warnings()
-    assert "not at this budget" in warning
+    assert warning.startswith("signal-to-noise ratio 0.02; not at this budget")
     above = Experiment(compose([*words, "privacy.unit=record"])).strategy
     assert above.foretold().share is None and not above.foretold().is_drowned
     assert not above.warnings()
