@@ -170,7 +170,7 @@ TYPED: dict[str, Typed | str] = {
     "docs/audit.md": Typed(
         first=A_RUN,
         smaller={
-            "murmur audit privacy=paper": "--runs 300",
+            "murmur audit strategy=privatekt": "--runs 300",
             "murmur audit runs/FOLDER": "--minutes 0.2",
             "murmur strategy=dp_fedavg": "engine=inline federation.num_rounds=2",
         },

@@ -23,7 +23,7 @@ from murmur.privacy.ledger import Ledger
 from tests.federation.loopback import wait_for
 from tests.fl_app.running import SMALL, run_inline, settled
 
-WORDS = settled([word for word in SMALL if not word.startswith("engine")])
+WORDS = [word for word in SMALL if not word.startswith("engine")]
 MURMUR = str(Path(sys.executable).parent / "murmur")
 
 
@@ -55,7 +55,7 @@ def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_p
     }.items():
         folder = RunFolder(tmp_path / f"ray-{strategy}")
         words = [f"strategy={strategy}", *more]
-        engine.run([*WORDS, *words, f"run_dir={folder.path}"], folder)
+        engine.run([*settled([*WORDS, *words]), f"run_dir={folder.path}"], folder)
         pools.append(RayPool._shared)
         inline = run_inline(tmp_path / f"inline-{strategy}", *words)
         for run in (folder, inline):
@@ -89,7 +89,9 @@ def test_a_large_array_is_put_into_rays_memory_once_and_read_there(tmp_path, mon
     monkeypatch.setattr(ray_engine, "_in_place", placed)
     monkeypatch.setattr(RayPool, "answer", answered)
     folder = RunFolder(tmp_path / "ray")
-    RayEngine(workers=2, nodes=6).run([*WORDS, *words, f"run_dir={folder.path}"], folder)
+    RayEngine(workers=2, nodes=6).run(
+        [*settled([*WORDS, *words]), f"run_dir={folder.path}"], folder
+    )
     assert weights(folder.path) == weights(inline.path)
     size = max(shape for shape, _ in sent)
     models = [where for shape, where in sent if shape == size]
@@ -99,7 +101,7 @@ def test_a_large_array_is_put_into_rays_memory_once_and_read_there(tmp_path, mon
 
 
 def test_a_worker_killed_while_it_answers_is_replaced_and_its_clients_pay_once(tmp_path, engine):
-    words = [*WORDS, "federation.num_rounds=6"]
+    words = settled([*WORDS, "federation.num_rounds=6"])
     folder = RunFolder(tmp_path / "ray")
     killed = []
 
@@ -140,7 +142,7 @@ def mentioning(family, word):
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_whoever_is_killed_the_rest_ends_or_the_run_is_undisturbed(tmp_path, victim):
     rounds = 60 if victim == "worker" else 10000
-    words = [*WORDS, f"federation.num_rounds={rounds}", "engine.workers=2"]
+    words = settled([*WORDS, f"federation.num_rounds={rounds}", "engine.workers=2"])
     run = RunFolder(tmp_path / "run")
     murmur = psutil.Popen(
         [MURMUR, "engine=ray", *words, f"run_dir={run.path}"],
