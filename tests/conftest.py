@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,17 @@ def data_root() -> Path:
     if not root:
         pytest.skip("MURMUR_DATA names no folder with the real data sets")
     return Path(root)
+
+
+@pytest.fixture
+def short_temporary(monkeypatch):
+    """A temporary folder of the test's own; ``tmp_path`` leaves no room for names of sockets.
+
+    Workers of a data loader that cannot name theirs (107 bytes) wait for ever.
+    """
+    with tempfile.TemporaryDirectory(prefix="m-", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)

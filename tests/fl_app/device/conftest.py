@@ -1,7 +1,6 @@
 """Fixtures of tests on devices."""
 
 import sys
-import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -24,8 +23,7 @@ def opened() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def own_folders(tmp_path, monkeypatch):
+def own_folders(tmp_path, monkeypatch, short_temporary):
     """Trials and statements of each test in its own folder; phases that may take a while."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
     monkeypatch.setattr(server, "PHASE_SECONDS", 60.0)

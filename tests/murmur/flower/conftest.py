@@ -1,15 +1,12 @@
 """Trials and statements of each test in its own folder; deadlines that nobody waits for."""
 
-import tempfile
-
 import pytest
 
 from murmur.flower import server
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def own_folders(tmp_path, monkeypatch, short_temporary):
     monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
     monkeypatch.delenv("MURMUR_DEVICE", raising=False)
     monkeypatch.setattr(server, "PHASE_SECONDS", 0.5)

@@ -259,8 +259,8 @@ def test_what_a_sum_has_left_is_forgotten_after_a_day(tmp_path):
     assert not states[0].exists() and states[1].exists()
 
 
-def test_what_trials_have_left_is_removed_a_day_after_their_last_message(tmp_path):
-    root = tmp_path / f"murmur-trials-{os.getuid()}"
+def test_what_trials_have_left_is_removed_a_day_after_their_last_message(short_temporary):
+    root = short_temporary / f"murmur-trials-{os.getuid()}"
     old, new = (Nodes(app_of(), 3) for _ in range(2))
     for grid in (old, new):
         started(grid)
