@@ -405,6 +405,8 @@ class ProtectedCounts:
         largest = 16 * 2.0 * self._changed  # the noise's scale is at least a 16th of a count
         if self.epsilon > largest:
             raise ValueError(f"epsilon={self.epsilon}: must be at most {largest:g} for counts")
+        if self._most_steps() > LARGEST:
+            raise ValueError(f"examples={self.examples}: with their noise exceed 32 bits; lower it")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], budget: Budget) -> "ProtectedCounts":
@@ -439,10 +441,14 @@ class ProtectedCounts:
         mechanism = self._mechanism
         if isinstance(mechanism, DiscreteLaplace):
             return GridCodec(2)
-        bound = round(self.examples / mechanism.grid) + mechanism.reach
-        if bound > LARGEST:
-            raise ValueError(f"examples={self.examples}: with their noise exceed 32 bits; lower it")
-        return GridCodec(2, mechanism.grid, bound, mechanism.reach)
+        return GridCodec(2, mechanism.grid, self._most_steps(), mechanism.reach)
+
+    def _most_steps(self) -> int:
+        """The largest entry that a client sends into a sum, in steps; 0 where nothing is summed."""
+        mechanism = self._mechanism
+        if isinstance(mechanism, DiscreteLaplace):
+            return 0
+        return round(self.examples / mechanism.grid) + mechanism.reach
 
     def deviation(self, clients: int) -> float:
         """The standard deviation of the noise on one count of a sum over ``clients``, at most."""

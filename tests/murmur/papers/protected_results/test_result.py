@@ -187,6 +187,8 @@ def test_counts_cost_what_was_asked_for_and_refuse_what_are_no_counts():
         assert it.privatize(np.array([30, 20]), NoiseGenerator.seeded(1)).shape == (2,)
     with pytest.raises(ValueError, match=r"^epsilon=33"):
         ProtectedCounts(33.0, "record", 50)
+    with pytest.raises(ValueError, match=r"^examples=1000000: .*exceed 32 bits"):
+        ProtectedCounts(1.0, "record", 1_000_000, noise="gaussian", delta=1e-5)
     for bad in ([30, 21], [-1, 3], [0, 0], [1.0, 2.0], [1, 2, 3]):
         with pytest.raises(ValueError, match=r"^counts"):
             it.privatize(np.array(bad), NoiseGenerator.seeded(1))
