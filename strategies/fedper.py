@@ -55,6 +55,10 @@ class FedPer(FedAvg):
         self.parts = Parts(update=self.shared)
         self.own_models = OwnModels(setup, self.sums, ["accuracy"])
 
+    def signal_to_noise(self) -> float | None:
+        """None: a client's own layers have no noise, and they learn whatever the others' do."""
+        return None
+
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
     ) -> Parameters:

@@ -243,12 +243,12 @@ def expectation(experiment: Experiment) -> str | None:
         return "; ".join([f"expected: {said}", *planned.helps()])
     if not strategy.setup.budget.is_private:
         return None
-    if strategy.own_models is not None:
+    ratio = strategy.signal_to_noise()
+    if ratio is None and strategy.own_models is not None:
         return (
             "expected: about what each client's model learns from its own data, which is not "
             "noised; what comes of the others' is seen beside strategy=local_only"
         )
-    ratio = strategy.signal_to_noise()
     if ratio is None:
         return None
     share = kept_share(ratio)

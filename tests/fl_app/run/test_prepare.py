@@ -50,11 +50,6 @@ def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help
     assert "strategy=class_statistics" in line and "murmur advise settings strategy=nbafl" in line
 
 
-def test_where_clients_keep_models_of_their_own_the_run_says_what_is_scored():
-    line = prepare.expectation(experiment("strategy=dpfl_bnn"))
-    assert "its own data, which is not noised" in line
-
-
 def test_votes_about_a_class_add_up_however_many_images_they_are_spread_over():
     few, many = (
         experiment("strategy=votes", "federation.num_clients=20", f"strategy.K={count}").strategy
@@ -119,6 +114,15 @@ def test_every_strategy_against_every_threat_says_what_to_expect_or_is_refused(n
         assert re.search(r"what would help: |to stand above the noise: |for 0\.9 of it: ", line)
     else:
         assert "expect about" in line or "its own data" in line
+
+
+def test_personal_models_that_follow_a_noisy_mean_are_not_foretold_what_they_would_learn_alone():
+    line = prepare.expectation(experiment("strategy=dpfl_bnn"))
+    assert "expect no better than chance (0.12); what would help: about" in line
+    words = ["strategy=dpfl_bnn", "privacy.epsilon=inf", "strategy.gamma=0.24"]
+    assert prepare.kept_share(experiment(*words).strategy.signal_to_noise()) > 0.9
+    personal = experiment(*typed("fedper", "secure_aggregation"))
+    assert "which is not noised" in prepare.expectation(personal)
 
 
 def test_too_small_a_budget_is_foretold_to_come_to_chance():
