@@ -136,7 +136,8 @@ def image_folder(
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
     if owners:
-        data = _owned(data, *([ids[row] for row in half] for half in rows), split)
+        train_ids, test_ids = ([ids[row] for row in half] for half in rows)
+        data = _owned(data, train_ids, test_ids, split)
     notes = [f"pictures below {name}, another split for evaluation" for name in left_out]
     for place in places:
         loose = files.loose_pictures(place)
