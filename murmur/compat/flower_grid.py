@@ -66,7 +66,7 @@ class StrictGrid(GridWrapper):
     def _checked(self, replies: Iterable[Message]) -> Iterator[Message]:
         for reply in replies:
             if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-                raise self._lost(reply.error.reason)
+                raise self._lost(reply.error.reason or "")
             yield reply
 
 
