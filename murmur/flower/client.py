@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, AskedCodec, Layout
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import clip_l2, truncate

@@ -730,7 +730,7 @@ class PrivateGrid(GridAround):
                 raise  # nobody has answered yet
             log(logging.ERROR, "no ε is derived: the accountant failed", exc_info=error)
             statement = state(self.terms, ask, self.released, facts, error)
-        from murmur.privacy.statement import render
+        from murmur.privacy.statement_text import render
 
         private_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
@@ -874,7 +874,8 @@ def state(
     error : Exception or None
         Why the accountant has no ε, if it has none (``Statement.without_epsilon``).
     """
-    from murmur.privacy.statement import Exposure, Statement  # loads SciPy
+    from murmur.privacy.guarantee import Exposure  # loads SciPy
+    from murmur.privacy.statement import Statement  # loads SciPy
 
     proven = [what for what, name in _PROVES.items() if all(fact.get(name) for fact in facts)]
 

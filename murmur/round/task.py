@@ -22,7 +22,8 @@ from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable, private, private_folder
-from murmur.learning.codec import Codec, MalformedError, array_from_bytes
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
+from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
