@@ -96,10 +96,10 @@ class Guarantee:
 
     Proven totals rest on no assumption and are over clients (disjoint data: the maximum is what
     the run guarantees); ``clients`` holds each one's, and of more than ``MAX_NAMED_CLIENTS`` those
-    that released the same stand under the name of one of them. ``sizes``: how many clients a name stands
-    for, where it is not 1. ``method`` and ``bounds`` belong to
-    the figure that is ``stated``. ``assumed_*``: under all of ``assumptions``, some of which say
-    who the adversary is; None without any.
+    that released the same stand under the name of one of them. ``sizes``: how many clients a name
+    stands for, where it is not 1. ``method`` and ``bounds`` belong to the figure that is
+    ``stated``. ``assumed_*``: under all of ``assumptions``, some of which say who the adversary
+    is; None without any.
     """
 
     threat: Threat
