@@ -32,8 +32,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.app.error import Error
 from flwr.app.message import make_message
 from flwr.clientapp import ClientApp as FlowerClientApp
+from flwr.common import log
 from flwr.common.constant import ErrorCode
-from flwr.supercore import log
 from numpy.typing import NDArray
 
 from murmur.flower import ask as protocol

@@ -23,6 +23,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from murmur.compat.flower_messages import REPLIES
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
@@ -356,7 +357,7 @@ class Phase:
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
-        wire.REPLIES.allow(question.codec, len(clients))
+        REPLIES.allow(math.prod(question.codec.shape), len(clients))
         self.outcome.bytes_down += wire.request_size(content, clients)
         group = f"{question.number} {question.purpose} {clients[0]}"
         self._waiting[group, node] = clients

@@ -46,6 +46,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng, framed, replace_file, unframed
+from murmur.compat.flower_messages import REPLIES
 from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec
@@ -54,7 +55,7 @@ from murmur.privacy.events import Event
 from murmur.round.cohorts import require_weight
 from murmur.round.setup import SumSetup
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
-from murmur.round.wire import REPLIES, reply_size, request_size
+from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.blame import Blame
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
