@@ -57,10 +57,10 @@ def _splitter() -> Any:
     """What splits a text by ``_WORD_OF_ANY_SCRIPT``; ValueError without the extra ``data``."""
     try:
         from tokenizers import Regex
-        from tokenizers.pre_tokenizers import SplitBy
+        from tokenizers.pre_tokenizers import Split
     except ImportError as error:
         raise missing_packages("text", "tokenizers") from error
-    return SplitBy(Regex(_WORD_OF_ANY_SCRIPT), "removed", invert=True)
+    return Split(Regex(_WORD_OF_ANY_SCRIPT), "removed", invert=True)
 
 
 def encoded(texts: Sequence[str], tokenizer: str, length: int) -> Images:
