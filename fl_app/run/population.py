@@ -307,7 +307,7 @@ def _images(description: str) -> Population:
         raise errors.ConfigError(f"partition: {error}") from error
     if not isinstance(shares, ClientShards):  # of a user's own class
         shares = DisjointShards.joined(shares)
-    _require_full(shares, config)
+    _require_full(shares, config.partition)
     if not shared:
         _require_disjoint(shares, len(private))
     shards = shares.restricted_to(private)
@@ -316,12 +316,12 @@ def _images(description: str) -> Population:
     return Population(dataset, pool, shards, sizes, public, held_out, shared=shared)
 
 
-def _require_full(shares: ClientShards, config: DictConfig) -> None:
-    """ConfigError where the partition of ``config`` leaves a client without examples."""
+def _require_full(shares: ClientShards, partition: DictConfig) -> None:
+    """ConfigError where ``partition``, as ``conf`` has it, leaves a client without examples."""
     empty = np.flatnonzero(shares.sizes == 0)
     if not len(empty):
         return
-    name = str(config.partition._target_).rpartition(".")[2]
+    name = str(partition._target_).rpartition(".")[2]
     raise errors.ConfigError(
         f"partition={name}: leaves {len(empty)} of {len(shares)} clients without examples (the "
         f"first is client {empty[0]}), and each must have at least one; lower "
