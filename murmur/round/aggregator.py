@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning import codec as forms
+from murmur.learning.sums import RowStore, SumAccumulator
 from murmur.round.question import Outcome
 from murmur.round.setup import SumSetup
 from murmur.secure_sum.blame import Blame
@@ -34,13 +34,13 @@ class Summation:
 
     Attributes
     ----------
-    added : Sum or RowSummation
+    added : SumAccumulator or RowStore
         What has been added so far; audits' canaries are added to it at the end.
     side_by_side : bool
         Whether a node's contribution has a part for each of its clients; else it is their sum.
     """
 
-    added: forms.Sum | forms.Rows
+    added: SumAccumulator | RowStore
     side_by_side: bool
 
     def members(self, cohort: Sequence[int]) -> list[int]:

@@ -13,7 +13,8 @@ from typing import Any
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Codec, Sum
+from murmur.learning.codec import Codec
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event, SummedEvent
 from murmur.round.secure_party import SecureParties, parse_request
 from murmur.round.task import RECORD, RequestError, RunFacts, Task, TaskError, question
@@ -71,12 +72,12 @@ class PlainSum(Collector):
     def __init__(self) -> None:
         self.clients = []
         self.arrays: dict[str, NDArray] = {}
-        self._sum: Sum | None = None
+        self._sum: SumAccumulator | None = None
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Add to the sum."""
         if self._sum is None:
-            self._sum = Sum(codec)
+            self._sum = SumAccumulator(codec)
         self._sum.add(client, packed, weight)
         self.clients = self._sum.clients
         self.arrays = {"sum": packed}

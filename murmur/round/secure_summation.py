@@ -24,15 +24,18 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.common import framed, replace_file, unframed
+from murmur.compat.flower_messages import REPLIES
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
-from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
+from murmur.learning.codec import Codec
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round.aggregator import Aggregator, Summation
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
-from murmur.round.wire import REPLIES, reply_size, request_size
+from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.terms import Phase, SecureSumError, Terms, release_digest
 
@@ -65,7 +68,7 @@ class SecureSummation(Summation):
 
     Attributes
     ----------
-    added : Sum
+    added : SumAccumulator
         Over all groups that were revealed so far.
     journal : Journal
         From which an interrupted phase goes on.
@@ -79,7 +82,7 @@ class SecureSummation(Summation):
         self.sums = sums
         self.question = question
         self.event = event
-        self.added: Sum = Sum(question.codec)
+        self.added: SumAccumulator = SumAccumulator(question.codec)
         self.journal = Journal(question.purpose, question.number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
         self._sums: list[SecureServer] = []  # none where no sum could begin

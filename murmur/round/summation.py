@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from flwr.app import RecordDict
 
-from murmur.learning import codec as forms
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
+from murmur.learning.sums import RowStore, SumAccumulator
 from murmur.round.aggregator import Aggregator, Summation
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
@@ -48,7 +49,7 @@ class PlainSummation(Summation):
     def __init__(self, sums: Aggregator, question: Question) -> None:
         self.sums = sums
         self.question = question
-        self.added: forms.Sum = forms.Sum(question.codec)
+        self.added: SumAccumulator = SumAccumulator(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add a node's sum, or the packed release of its one client.
@@ -57,14 +58,14 @@ class PlainSummation(Summation):
         compared with the public ones.
         """
         report = content.config_records["report"]
-        array = forms.array_from_bytes(content.array_records["contribution"]["sum"].data)
+        array = array_from_bytes(content.array_records["contribution"]["sum"].data)
         weight = require_weight(report["weight"], clients, self.question.weights.of)
         if not report["packed"]:
             self.added.add_total(clients, array, weight)
         elif len(clients) == 1:
             self.added.add(clients[0], array, weight)
         else:
-            raise forms.MalformedError("a packed contribution comes from exactly one client")
+            raise MalformedError("a packed contribution comes from exactly one client")
 
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing but how many of each group have answered."""
@@ -83,11 +84,11 @@ class RowSummation(Summation):
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.added: forms.Rows = forms.Rows(question.codec)
+        self.added: RowStore = RowStore(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Take a row for each of ``clients``."""
-        rows = forms.array_from_bytes(content.array_records["contribution"]["rows"].data)
+        rows = array_from_bytes(content.array_records["contribution"]["rows"].data)
         self.added.add_all(clients, rows, sum(map(self.question.weights.of, clients)))
 
 

@@ -507,25 +507,39 @@ def split_folders(root: Path) -> tuple[list[Path], list[str]]:
     return [train[0], *held_out[:1]], [path.name for path in held_out[1:]]
 
 
-def class_files(folder: Path, reached: dict[tuple[int, int], Path]) -> list[tuple[str, Path]]:
+def class_files(
+    folder: Path, reached: dict[tuple[int, int], Path], owners: int = 0
+) -> list[tuple[str, Path]]:
     """Every file below a folder of class folders, behind links too.
 
     Hidden files are passed over, and whatever lies in ``folder`` itself.
 
     Args:
-        folder: of class folders.
+        folder: of class folders, or of owners' folders that hold them.
         reached: see ``_below``.
+        owners: levels of folders above the class that say whose a file is (``owner_of``).
 
     Returns:
         (class name, file), sorted.
 
     Raises:
-        DataError: a class folder cannot be read, two paths lead to it, or classes seem to lie one
-            folder deeper.
+        DataError: a class folder cannot be read, two paths lead to it, classes seem to lie one
+            folder deeper, or a file of an owner is in no class folder.
     """
     found = _below(folder, reached)
-    _require_one_level(folder, found)
-    return [(path.relative_to(folder).parts[0], path) for path in found]
+    for path in found:
+        if len(path.relative_to(folder).parts) < owners + 2:
+            raise DataError(
+                f"{path}: lies in no class folder; dataset.owners={owners} says that pictures lie "
+                f"in {'<owner>/' * owners}<class>/<file>"
+            )
+    _require_one_level(folder, found, owners)
+    return [(path.relative_to(folder).parts[owners], path) for path in found]
+
+
+def owner_of(folder: Path, path: Path, owners: int) -> str:
+    """Whose the file ``path`` below ``folder`` is: the names of the first ``owners`` folders."""
+    return "/".join(path.relative_to(folder).parts[:owners])
 
 
 def loose_pictures(folder: Path) -> int:
@@ -616,18 +630,22 @@ def each_file(folder: Path, classes: Sequence[str]) -> list[tuple[str, Path]]:
     return found
 
 
-def _require_one_level(folder: Path, files: Sequence[Path]) -> None:
-    """DataError where ``folder`` seems to hold folders of classes and not the classes."""
+def _require_one_level(folder: Path, files: Sequence[Path], owners: int) -> None:
+    """DataError where ``folder`` seems to hold folders of classes and not the classes.
+
+    ``owners``: levels of folders above the class.
+    """
     below: dict[str, set[str]] = {}
     for path in files:
-        name, *deeper = path.relative_to(folder).parts[:-1]
+        name, *deeper = path.relative_to(folder).parts[owners:-1]
         below.setdefault(name, set()).add(deeper[0] if deeper else "")
     shared = Counter(chain(*below.values()))
     twice = sorted(name for name, count in shared.items() if name and count > 1)
     if twice:
         raise DataError(
             f"{folder}: several of its folders hold folders named {', '.join(twice[:5])}; are "
-            "these the classes? Put all pictures of a class into one folder"
+            "these the classes? Put all pictures of a class into one folder, or where the folders "
+            f"above them are owners, set dataset.owners={owners + 1}"
         )
     if len(below) == 1 and "" not in shared and len(shared) > 1:
         raise DataError(

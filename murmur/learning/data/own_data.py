@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,15 @@ from murmur.common import require_integer
 from murmur.learning.data import files
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
-from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.examples import DataError, Dataset, split_test
+from murmur.learning.data.cells import nfc, number_classes, require_labels, require_unlike
+from murmur.learning.data.digests import of_arrays
+from murmur.learning.data.examples import (
+    DataError,
+    Dataset,
+    numbered_owners,
+    require_apart,
+    split_test,
+)
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -44,12 +51,17 @@ def image_folder(
     size: int | Sequence[int] = 28,
     channels: int = 1,
     classes: Sequence[Any] | None = None,
+    owners: Annotated[int, Field(ge=0, le=8)] = 0,
     test_fraction: float = 0.2,
     split_seed: Seed = 0,
+    split: Literal["owners", "rows"] = "owners",
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
+
+    With ``owners=1`` a folder for each owner holds these: ``root/<owner>/<class>/…`` or
+    ``root/train/<owner>/<class>/…``. A device of that owner reads ``root/<owner>`` alike.
 
     Where ``root`` holds both ``train`` and ``test`` (or ``val``, and other names of these;
     ``files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
@@ -61,18 +73,23 @@ def image_folder(
         channels: 1 (grey) or 3 (RGB).
         classes: the names in the order of their labels. None: the folders' names, sorted, numbers
             in their order (``murmur.learning.data.cells``).
+        owners: levels of folders above the class that say whose a picture is; 0: none does.
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
+        split: whether pool, validation and test set take whole owners, or rows of any.
         cache: see ``murmur.learning.data.cache.cache_folder``.
-        blanks: see the head of this file.
+        blanks: see the head of this file. A client's own data are of one owner: ``owners`` is 0.
 
     Raises:
         ValueError: a setting is outside the above.
-        DataError: a folder or a file is missing, damaged or of another kind.
+        DataError: a folder or a file is missing, damaged or of another kind, or where owners are
+            kept whole, one has pictures for training and in the test set.
     """
     folder = _existing("root", root, os.path.isdir)
     height, width = _height_and_width(size)
     _check_channels(channels)
+    if owners and blanks:
+        raise ValueError(f"owners={owners}: must be 0 for a client's own data, of one owner")
     bad = Blanks(blanks)
     places, left_out = [folder], list[str]()
     if blanks:
@@ -80,7 +97,7 @@ def image_folder(
     else:
         places, left_out = files.split_folders(folder)
         reached: dict[tuple[int, int], Path] = {}
-        parts = [files.class_files(place, reached) for place in places]
+        parts = [files.class_files(place, reached, owners) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -92,32 +109,68 @@ def image_folder(
         with bad.of(row):
             files.require_picture(path)
     labels, order = number_classes(names, lambda row: str(found[row]), classes, bad)
-    split: list[float] | str = [test_fraction, split_seed]
-    if len(parts) > 1:
-        split = str(places[1])
+    ids = [
+        nfc(files.owner_of(place, path, owners))
+        for place, part in zip(places, parts, strict=True)
+        for _, path in part
+    ]
+    require_unlike(ids, f"{folder}")
+    rows = np.split(np.arange(len(labels)), [len(parts[0])])
+    if len(parts) == 1:
+        together = numbered_owners(ids)[0] if owners and split == "owners" else None
+        rows = list(split_test(labels, test_fraction, split_seed, together))
 
     def build() -> RawDataset:
         raw = RawExamples(files.read_images(found, height, width, channels, bad), labels)
-        if len(parts) == 1:
-            return _hold_out(raw, order, test_fraction, split_seed, bad)
-        train, test = np.split(np.arange(len(labels)), [len(parts[0])])
-        return RawDataset(raw.take(train), raw.take(test), max(2, len(order)), order)
+        bad.clear(raw.pixels, raw.labels)
+        train, test = (raw.take(half) for half in rows)
+        return RawDataset(train, test, max(2, len(order)), order, bad.rows)
 
     settings = {
         "size": [height, width],
         "channels": channels,
         "classes": classes,
-        "split": split,
+        "split": str(places[1]) if len(parts) > 1 else [test_fraction, split_seed, split, owners],
         "blanks": blanks,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
+    if owners:
+        train_ids, test_ids = ([ids[row] for row in half] for half in rows)
+        data = _owned(data, train_ids, test_ids, split)
     notes = [f"pictures below {name}, another split for evaluation" for name in left_out]
     for place in places:
         loose = files.loose_pictures(place)
         if loose:
             notes.append(f"{loose} pictures in {place.name} itself, of no class")
     return replace(data, notes=tuple(notes))
+
+
+def _owned(
+    data: Dataset, train: list[str], test: list[str], split: Literal["owners", "rows"]
+) -> Dataset:
+    """``data`` with the owners of its examples.
+
+    Args:
+        data: whose examples nobody owns yet.
+        train: the id of each train example's owner.
+        test: the id of each test example's owner.
+        split: as in ``Dataset``.
+
+    Raises:
+        DataError: an owner has examples in both, and is to be kept whole.
+    """
+    if split == "owners":
+        require_apart(train, test)
+    numbers, ids = numbered_owners(train)
+    return replace(
+        data,
+        owners=numbers,
+        split=split,
+        digests={**data.digests, "owners": of_arrays(train, test)},
+        owner_ids=ids,
+        test_owner_ids=tuple(sorted(set(test))),
+    )
 
 
 def npz(

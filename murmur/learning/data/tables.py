@@ -239,7 +239,7 @@ class Reading:
         found = []
         for frame, place in zip(frames, places, strict=True):
             found.append(owner_ids(frame[self.client], f"{place}: column {self.client!r}"))
-        require_unlike(chain(*found), f"{places[-1]}: column {self.client!r}")
+        cells.require_unlike(chain(*found), f"{places[-1]}: column {self.client!r}")
         return [[cells.nfc(owner) for owner in ids] for ids in found]
 
     def _inputs(
@@ -411,7 +411,7 @@ class Part:
     def thinned(self, most: int, seed: int) -> Part:
         """The same with ``most`` rows of each owner at most."""
         assert self.owners is not None
-        rows = examples.few_of_each(_owner_numbers(self.owners), most, seed)
+        rows = examples.few_of_each(examples.numbered_owners(self.owners)[0], most, seed)
         owners = [self.owners[row] for row in rows]
         return replace(self, examples=self.examples.take(rows), owners=owners)
 
@@ -499,7 +499,7 @@ def huggingface(
     wanted = [part for part in (train, test) if part is not None]
     for part in wanted:
         if part not in found:
-            raise DataError(f"dataset.path={path}: has no split {part!r}; it has {list(found)}")
+            raise _no_split(path, part, test, list(found))
     if reading.client is not None and is_guessed:
         raise DataError(
             f"dataset.path={path}: its CSV files are read by guessing types, which changes owners' "
@@ -514,6 +514,17 @@ def huggingface(
     data = _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
     others = tuple(f"split {part!r}" for part in found if part not in wanted)
     return replace(data, blanks=bad.rows, notes=(*data.notes, *others))
+
+
+def _no_split(path: str | None, part: str, test: str | None, known: list[str]) -> DataError:
+    """The refusal of a split that a data set lacks; ``test``: the split for evaluation."""
+    remedy = "name one of these (dataset.train, dataset.test)"
+    if part == test:
+        remedy = (
+            "name one of these (dataset.test), or let a share of the training rows, of whole "
+            "owners where dataset.client names them, be the test set (dataset.test=null)"
+        )
+    return DataError(f"dataset.path={path}: has no split {part!r}; it has {known}; {remedy}")
 
 
 def _dataset(
@@ -543,22 +554,25 @@ def _dataset(
     halves = None
     owners = None
     tested = None
+    ids: tuple[str, ...] = ()
+    test_ids = tuple(sorted(set(parts[-1].owners or ())))
     if first.owners is not None:
-        owners = _owner_numbers(first.owners)
+        owners, ids = examples.numbered_owners(first.owners)
     if test_owners is not None and owners is not None:
         split = "owners"
         halves = examples.split_owners(owners, test_owners, split_seed, train.labels)
-        tested = _owner_numbers(owners[halves[1]])
+        tested = examples.numbered_owners([ids[owner] for owner in owners[halves[1]]])[0]
     elif len(parts) == 1:
         together = owners if split == "owners" else None
         halves = examples.split_test(train.labels, test_fraction, split_seed, together)
     elif first.owners is not None and split == "owners":
-        _require_apart(first.owners, parts[1].owners or [])
+        examples.require_apart(first.owners, parts[1].owners or [])
     if halves is not None:
         train = first.examples.take(halves[0])
         test = first.examples.take(halves[1])
-        if owners is not None:
-            owners = _owner_numbers(owners[halves[0]])
+        if first.owners is not None:
+            test_ids = tuple(sorted({first.owners[row] for row in halves[1]}))
+            owners, ids = examples.numbered_owners([first.owners[row] for row in halves[0]])
     classes = first.classes
     shape = train.images.shape[1:]
     count = max(2, len(classes))
@@ -580,6 +594,8 @@ def _dataset(
         named=first.named,
         digests=digests,
         columns=first.inputs,
+        owner_ids=ids,
+        test_owner_ids=test_ids,
     )
 
 
@@ -722,23 +738,6 @@ def _or_below(cell: Any, low: float, high: float) -> float:
     return low - (high - low)
 
 
-def _owner_numbers(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
-    """Each row's owner as a number from 0, in the order of the sorted ids (N,)."""
-    import pandas
-
-    return pandas.factorize(pandas.Index(ids), sort=True)[0].astype(np.int64)
-
-
-def _require_apart(ids: Sequence[str], test: Sequence[str]) -> None:
-    """DataError where somebody has rows both for training and in the test set."""
-    both = sorted(set(ids) & set(test))
-    if both:
-        raise DataError(
-            f"dataset.test: {len(both)} owners have rows in the training and in the test set (such "
-            f"as {both[0]!r}); take them out of one, or set dataset.split=rows"
-        )
-
-
 def arrow_frame(columns: Any) -> pandas.DataFrame:
     """A frame of the columns of a ``pyarrow.Table``, with Arrow's types, which pandas keeps.
 
@@ -804,21 +803,6 @@ def owner_ids(column: pandas.Series, place: str) -> list[str]:
             f"{place} holds real numbers; write owners' ids as whole numbers or as text"
         )
     return texts
-
-
-def require_unlike(ids: Iterable[str], place: str) -> None:
-    """DataError where two ids differ by form, case or the space around them only.
-
-    One person would be two owners, with two budgets.
-    """
-    by_likeness: dict[str, str] = {}
-    for owner in sorted(set(ids)):
-        other = by_likeness.setdefault(cells.alike(owner), owner)
-        if other != owner:
-            raise DataError(
-                f"{place}: the owners' ids {other!a} and {owner!a} differ only by case, "
-                "by the space around them or by Unicode's form; write one owner's id in one way"
-            )
 
 
 def numbers_of(column: pandas.Series, place: str, blanks: Blanks = STRICT) -> Images:
