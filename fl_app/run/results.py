@@ -48,6 +48,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save
 
 from fl_app import DISTRIBUTION
+from fl_app.config import renamed
 from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
@@ -171,7 +172,7 @@ class RunFolder:
             words = None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ConfigError(f"{path}: is damaged; start the run anew")
-        return words
+        return [renamed.current(word) for word in words]
 
     def has_ledger(self) -> bool:
         """Whether a simulation's clients have begun a ledger: somebody was asked.
