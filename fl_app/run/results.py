@@ -10,7 +10,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | where the run goes on; its user's only (``Checkpoint``) |
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
-| | user's only (``murmur.round.summation``) |
+| | user's only (``murmur.round.secure_summation``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
