@@ -26,9 +26,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fl_app.config.composition import compose
-from fl_app.engines.inline import identify
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from murmur.compat.flower_messages import identify
 from murmur.round.site import SimulatedSite
 from tests.strategies.grid import Grid
 
