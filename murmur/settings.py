@@ -1,6 +1,6 @@
 """Settings: frozen dataclasses whose fields carry their own ranges, and say so in one sentence.
 
-Apart from ``murmur.common``, since pydantic takes a third of a second to import and a ledger, a
+Apart from ``murmur.checks``, since pydantic takes a third of a second to import and a ledger, a
 device's help and an error message do without.
 """
 

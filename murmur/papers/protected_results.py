@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from murmur.common import require_positive, require_probability
+from murmur.checks import require_positive, require_probability
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent, Unit
 from murmur.privacy.search import least_noise
 

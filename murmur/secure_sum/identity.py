@@ -19,7 +19,8 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, kept_secret, locked, replace_durably, sync_folder
+from murmur.files import kept_secret, locked, replace_durably, sync_folder
+from murmur.format import framed
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 

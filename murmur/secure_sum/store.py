@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from murmur.common import framed, locked, replace_durably, sync_folder, unframed
+from murmur.files import locked, replace_durably, sync_folder
+from murmur.format import framed, unframed
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.keys import KEY_BYTES
 from murmur.secure_sum.shares import SHARE_BYTES

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.privacy.events import Event, Hiding
 from murmur.settings import Count, settings
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.process import has_bfloat16, has_kernels, kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import ManyClients, TrainSingle
+from murmur.random import seeded_torch
 
 Precision = Literal["fp32", "bf16", "auto"]
 InferenceFn = Callable[[int], Callable[[Tensor], Tensor]]

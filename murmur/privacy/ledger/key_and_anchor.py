@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from murmur.common import csv_cell
+from murmur.format import csv_cell
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
 from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
 from murmur.privacy.ledger.chain import Header, Transaction
