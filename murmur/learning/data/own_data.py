@@ -19,11 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import require_integer
-from murmur.learning.data import files
+from murmur.checks import require_integer
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import nfc, number_classes, require_labels, require_unlike
+from murmur.learning.data.class_folders import (
+    class_files,
+    each_file,
+    loose_pictures,
+    owner_of,
+    split_folders,
+)
+from murmur.learning.data.csv_rows import open_csv
 from murmur.learning.data.digests import of_arrays
 from murmur.learning.data.examples import (
     DataError,
@@ -32,6 +39,9 @@ from murmur.learning.data.examples import (
     require_apart,
     split_test,
 )
+from murmur.learning.data.file_errors import damaged, wrong_row
+from murmur.learning.data.npz_arrays import array_examples, array_names, read_npz
+from murmur.learning.data.pictures import read_images, require_picture
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -64,7 +74,7 @@ def image_folder(
     ``root/train/<owner>/<class>/…``. A device of that owner reads ``root/<owner>`` alike.
 
     Where ``root`` holds both ``train`` and ``test`` (or ``val``, and other names of these;
-    ``files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
+    ``split_folders``), these are the split and ``test_fraction`` is not used. Hidden
     files are passed over; any other file that is no picture is an error.
 
     Args:
@@ -93,11 +103,11 @@ def image_folder(
     bad = Blanks(blanks)
     places, left_out = [folder], list[str]()
     if blanks:
-        parts = [files.each_file(folder, list(map(str, classes or ())))]
+        parts = [each_file(folder, list(map(str, classes or ())))]
     else:
-        places, left_out = files.split_folders(folder)
+        places, left_out = split_folders(folder)
         reached: dict[tuple[int, int], Path] = {}
-        parts = [files.class_files(place, reached, owners) for place in places]
+        parts = [class_files(place, reached, owners) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -107,10 +117,10 @@ def image_folder(
     found = [path for part in parts for _, path in part]
     for row, path in enumerate(found):
         with bad.of(row):
-            files.require_picture(path)
+            require_picture(path)
     labels, order = number_classes(names, lambda row: str(found[row]), classes, bad)
     ids = [
-        nfc(files.owner_of(place, path, owners))
+        nfc(owner_of(place, path, owners))
         for place, part in zip(places, parts, strict=True)
         for _, path in part
     ]
@@ -121,7 +131,7 @@ def image_folder(
         rows = list(split_test(labels, test_fraction, split_seed, together))
 
     def build() -> RawDataset:
-        raw = RawExamples(files.read_images(found, height, width, channels, bad), labels)
+        raw = RawExamples(read_images(found, height, width, channels, bad), labels)
         bad.clear(raw.pixels, raw.labels)
         train, test = (raw.take(half) for half in rows)
         return RawDataset(train, test, max(2, len(order)), order, bad.rows)
@@ -140,7 +150,7 @@ def image_folder(
         data = _owned(data, train_ids, test_ids, split)
     notes = [f"pictures below {name}, another split for evaluation" for name in left_out]
     for place in places:
-        loose = files.loose_pictures(place)
+        loose = loose_pictures(place)
         if loose:
             notes.append(f"{loose} pictures in {place.name} itself, of no class")
     return replace(data, notes=tuple(notes))
@@ -182,7 +192,7 @@ def npz(
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
-    """An .npz file with ``images`` and ``labels``, as ``files.array_examples`` reads it.
+    """An .npz file with ``images`` and ``labels``, as ``array_examples`` reads it.
 
     ``test_images`` and ``test_labels`` beside them are the test set; ``test_fraction`` is then not
     used. Keras's names (``x_train``, ``y_train``, …) and MedMNIST's (``train_images``, …) do too.
@@ -206,25 +216,23 @@ def npz(
     bad = Blanks(blanks)
 
     def build() -> RawDataset:
-        arrays = files.read_npz(file)
+        arrays = read_npz(file)
         names = _npz_names(arrays)
-        train = files.array_examples(file, arrays, names[0], names[1], bad)
+        train = array_examples(file, arrays, names[0], names[1], bad)
         test = train.take(np.arange(0))
         if names[2] in arrays and not blanks:
-            test = files.array_examples(file, arrays, names[2], names[3])
+            test = array_examples(file, arrays, names[2], names[3])
         if not len(train.labels):
-            raise files.damaged(file, f"{names[0]} is empty")
+            raise damaged(file, f"{names[0]} is empty")
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
-            raise files.damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
+            raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
         values = [*train.labels.tolist(), *test.labels.tolist()]
         known = None
         if num_classes is not None:
             known = list(range(num_classes))
             beyond = [value for value in values if isinstance(value, int) and value >= num_classes]
             if beyond and not blanks:
-                raise files.damaged(
-                    file, f"label {max(beyond)} is not below num_classes={num_classes}"
-                )
+                raise damaged(file, f"label {max(beyond)} is not below num_classes={num_classes}")
         labels, order = number_classes(values, lambda row: f"{file}, label {row}", known, bad)
         train = RawExamples(train.pixels, labels[: len(train.labels)])
         if blanks or names[2] not in arrays:
@@ -239,7 +247,7 @@ def npz(
     }
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
     data = replace(data, named=num_classes is not None)
-    present = files.array_names(file)
+    present = array_names(file)
     read = _npz_names(present)[: 2 if blanks else 4]
     others = [name for name in present if name not in read]
     if not others:
@@ -271,7 +279,7 @@ def csv(
     pandas writes, is left out.
 
     Args:
-        path: the file; see ``murmur.learning.data.files.open_csv``.
+        path: the file; see ``csv_rows.open_csv``.
         shape: of pixel columns, (C, H, W); None: one channel, square.
         size: of picture files, as in ``image_folder``.
         channels: of picture files, as in ``image_folder``.
@@ -302,7 +310,7 @@ def csv(
             values, lambda row: f"{file}, line {lines[row]}", classes, bad
         )
         if pictures:
-            pixels = files.read_images(pictures, height, width, channels, bad)
+            pixels = read_images(pictures, height, width, channels, bad)
         else:
             flat = [bytes(len(columns))] * len(rows)
             for row, fields in enumerate(rows):
@@ -320,7 +328,7 @@ def csv(
     sources = [file, *pictures]
     data = load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
-    with files.open_csv(file, Blanks(blanks)) as (header, _):
+    with open_csv(file, Blanks(blanks)) as (header, _):
         if header[0]:
             return data
     return replace(data, notes=("column '', an index",))
@@ -328,7 +336,7 @@ def csv(
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:
     """The picture files that a CSV file names; none where it holds pixels."""
-    with files.open_csv(file, blanks) as (header, _):
+    with open_csv(file, blanks) as (header, _):
         columns = _image_columns(file, header)
     if columns != [_FILENAME]:
         return []
@@ -339,13 +347,11 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
     """The columns beside the label, without the index that pandas writes."""
     columns = [name for name in header[not header[0] :] if name != _LABEL]
     if _LABEL not in header or not columns:
-        raise files.wrong_row(
-            file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}"
-        )
+        raise wrong_row(file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}")
     if "" in columns:
-        raise files.wrong_row(file, 1, "a column without a name that is not the first")
+        raise wrong_row(file, 1, "a column without a name that is not the first")
     if _FILENAME in columns and len(columns) != 1:
-        raise files.wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
+        raise wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
     return columns
 
 
@@ -363,7 +369,7 @@ def _labelled_rows(
     lines = []
     labels = []
     others = []
-    with files.open_csv(file, blanks) as (header, rows):
+    with open_csv(file, blanks) as (header, rows):
         columns = _image_columns(file, header)
         label_at = header.index(_LABEL)
         places = [header.index(name) for name in columns]
@@ -384,7 +390,7 @@ def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]
         wrong = [name for name, field in zip(columns, fields, strict=True) if not _is_byte(field)]
         field = fields[columns.index(wrong[0])]
         what = f"{wrong[0]} = {field!r}, which is no integer in 0..255"
-        raise files.wrong_row(file, line, what) from None
+        raise wrong_row(file, line, what) from None
 
 
 def _is_byte(field: str) -> bool:
