@@ -123,7 +123,7 @@ class PrivateGrid(GridWrapper):
     Attributes:
         weight_key: The metric by which the strategy weighs a reply; all get 1.
         run_name: Random; names the run's sums and its folder of results.
-        num_rounds: How many rounds of each purpose the strategy has asked for. One beyond those that
+        num_rounds: Rounds of each purpose that the strategy has asked for. One beyond those that
             the noise is made for is a RunError.
         released: How often somebody was asked for each event, in a sum over at least so many.
         asked: The nodes that were.
@@ -197,17 +197,15 @@ class PrivateGrid(GridWrapper):
         number = self.num_rounds[purpose]
         if number > self.settings.rounds:
             raise RunError(
-                f"round {number}: the noise was made for {self.settings.rounds} rounds; start again "
-                f"with num_rounds={number} or more"
+                f"round {number}: the noise was made for {self.settings.rounds} rounds; start "
+                f"again with num_rounds={number} or more"
             )
         content = self._content(asked)
         nodes = [message.metadata.dst_node_id for message in asked]
         if number > 1 and len(nodes) < MIN_SUM_NODES:
             # Some may be away for a while; that ends no run of which rounds are paid for.
-            return _errors(
-                asked,
-                f"round {number} was lost: {len(nodes)} nodes, a sum needs at least {MIN_SUM_NODES}",
-            )
+            lost = f"{len(nodes)} nodes, a sum needs at least {MIN_SUM_NODES}"
+            return _errors(asked, f"round {number} was lost: {lost}")
         self._require_cohort(nodes)
         ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)))
         if number == 1 and purpose == "train":
@@ -244,8 +242,8 @@ class PrivateGrid(GridWrapper):
             raise RunError("the strategy asks one node twice in a round")
         if len(nodes) < MIN_SUM_NODES:
             raise RunError(
-                f"{len(nodes)} nodes: a sum needs at least {MIN_SUM_NODES}, of which one may side with "
-                "the server; sample more, or start more"
+                f"{len(nodes)} nodes: a sum needs at least {MIN_SUM_NODES}, of which one may side "
+                "with the server; sample more, or start more"
             )
         if len(nodes) > MAX_SIMULATED_NODES and not self.settings.simulated:
             log(

@@ -58,12 +58,13 @@ def private(
     Args:
         strategy: One of Flower's message strategies that averages its replies, or a subclass that
             leaves ``aggregate_train`` as it is.
-        epsilon, delta: What everything costs one client that the run ever asks of it: training,
-            metrics and evaluation together. ε is finite and above 0, δ in (0, 1).
+        epsilon: Of all that the run ever asks of one client: training, metrics and evaluation
+            together. Finite and above 0.
+        delta: The same budget's, in (0, 1).
         clip: The L2 norm to which each client's change of the model is clipped, above 0.
-        metrics, evaluate: Which metrics clients release in training and in evaluation, each with
-            its range: ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is
-            released; without ``evaluate`` no evaluation is asked for.
+        metrics: Metrics that clients release in training, each with its range:
+            ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is released.
+        evaluate: The same in evaluation; without it no evaluation is asked for.
         frozen: Names of arrays that no client trains, which then take no noise.
         simulated: Whether the server may see what it sums, for simulations of more than 100 nodes.
             The statement says so, and devices refuse it.
@@ -144,11 +145,12 @@ def require_averaging(strategy: Strategy) -> None:
     """Raises RunError unless ``strategy`` averages its replies by one of Flower's own methods."""
     kind = type(strategy)
     owner = next((each for each in kind.__mro__ if "aggregate_train" in vars(each)), None)
-    if owner in AVERAGING and "aggregate_train" not in vars(strategy):
+    is_replaced = "aggregate_train" in vars(strategy)
+    if owner in AVERAGING and not is_replaced:
         return
     names = [each.__name__ for each in AVERAGING]
     known = f"{', '.join(names[:-1])} or {names[-1]}"
-    if kind.__module__.startswith("flwr."):
+    if kind.__module__.startswith("flwr.") and not is_replaced:
         raise RunError(
             f"{kind.__name__} does more with its clients' replies than average them (or adds noise "
             f"of its own); under secure sums the server sees their mean only. Use {known}"

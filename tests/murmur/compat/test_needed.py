@@ -238,8 +238,9 @@ def test_flowers_supernode_waits_three_seconds_between_two_looks(monkeypatch):
 
     monkeypatch.setattr(flower, "_pull_and_store_message", lambda **_: None)
     monkeypatch.setattr(flower, "register_signal_handlers", lambda **_: None)
-    monkeypatch.setattr(flower, "_init_connection", MagicMock())
-    flower._init_connection().__enter__.return_value = (7, *[None] * 7)
+    connection = MagicMock()
+    connection.__enter__.return_value = (7, *[None] * 7)
+    monkeypatch.setattr(flower, "_init_connection", lambda **_: connection)
     monkeypatch.setattr(flower.time, "sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
         flower.start_client_internal(
