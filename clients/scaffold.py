@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, Task
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
-from murmur.learning.codec import Parts
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 
 
@@ -47,7 +47,7 @@ class ScaffoldClient(FedAvgClient):
     ) -> None:
         super().__init__(setup, local=local, protection=protection, proximal_mu=proximal_mu)
         size = self.trainer.num_parameters
-        self.parts = Parts(update=size, control=size)
+        self.parts = VectorLayout(update=size, control=size)
         self.control_scale = control_scale
 
     def event(self, task: Task) -> Event:
@@ -58,10 +58,10 @@ class ScaffoldClient(FedAvgClient):
         self.array(task, "control", np.float32, (self.trainer.num_parameters,))
         return super().event(task)
 
-    def share(self, task: Task, data: LocalData) -> Share:
+    def share(self, task: Task, data: LocalData) -> ClientBatch:
         """Every step is corrected by c − c_i, (d,)."""
         share = super().share(task, data)
-        return Share(share.start, share.indices, share.rng, self._correction(task))
+        return ClientBatch(share.start, share.indices, share.rng, self._correction(task))
 
     def _correction(self, task: Task) -> NDArray[np.float32]:
         own = self.setup.memory.load(task.client, task.round - 1)

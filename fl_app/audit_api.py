@@ -8,17 +8,19 @@ from clients.protected_evaluation import PROTECTED, EvaluationClient
 from fl_app.config.composition import changed, compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.console import console
-from fl_app.engines.inline import InlineGrid, identify
+from fl_app.engines.inline import InlineGrid
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.load import load_stated
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.tools.options import parser_of
+from murmur.compat.flower_messages import identify
 from murmur.round.client_evaluation import with_evaluation
-from murmur.round.host import SimulatedHome
-from murmur.round.phase import Outcome, Phase
-from murmur.round.summation import SecureSummation
+from murmur.round.phase import Phase
+from murmur.round.question import Outcome
+from murmur.round.secure_summation import SecureSummation
+from murmur.round.site import SimulatedSite
 from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
@@ -36,8 +38,8 @@ __all__ = [
     "Phase",
     "RunFolder",
     "SecureSummation",
-    "SimulatedHome",
     "SimulatedHost",
+    "SimulatedSite",
     "Task",
     "changed",
     "compose",

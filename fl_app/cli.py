@@ -30,7 +30,7 @@ import fl_app.console
 from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.packages import load_entry
-from murmur.common import counted, printable
+from murmur.format import pluralize, printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -218,10 +218,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         ConfigError: names an option that is none of Hydra's, with the nearest, or one that can
             mean nothing here, with what to use.
     """
-    from hydra._internal.utils import get_args_parser
+    from murmur.compat.hydra_parser import hydra_parser, option_names
 
-    parser = get_args_parser()
-    known = {name for action in parser._actions for name in action.option_strings}
+    parser = hydra_parser()
+    known = option_names(parser)
     for word, following in zip(arguments, [*arguments[1:], "VALUE"], strict=True):
         name, _, value = word.partition("=")
         if name in _INSTEAD:
@@ -250,7 +250,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     sweep = Sweep.plan(words)
     if not any(map(is_hydra, words)):
         warm_up(sweep)
-    with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
+    with console.status(f"checking {pluralize(len(sweep.unfinished()), 'job')}"):
         cards, expected = sweep.check()
     for card in cards:
         _show_card(card, console)

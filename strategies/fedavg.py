@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import GridCodec, Integers, Parts, WeightCodec, vector_codec
+from murmur.learning.codec import GridCodec, Integers, WeightCodec, vector_codec
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import LONGEST_VECTOR
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
@@ -51,7 +52,7 @@ class FedAvg(CohortStrategy):
         self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]
     ) -> None:
         self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
-        self.threats = own.against(summed=self.summed)
+        self.threats = own.supported_threats(summed=self.summed)
         self.adjacency, self.weighted = own.adjacency, own.weighted
         self.claim, self.difference = own.claim, own.difference
         self.extendable = own.extendable
@@ -70,7 +71,7 @@ class FedAvg(CohortStrategy):
                 "Train a part of them, such as a low-rank adapter (model=lora)"
             )
         self.server_step = server_step
-        self.parts = Parts(update=self.trainer.num_parameters)
+        self.parts = VectorLayout(update=self.trainer.num_parameters)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """What the protection needs to say; the model goes without.
@@ -85,7 +86,9 @@ class FedAvg(CohortStrategy):
         Integers in steps of the clipping norm where there is a bound, else float32. ``extra``
         entries are the protection's own, such as the bit of adaptive clipping.
         """
-        return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
+        return vector_codec(
+            self.parts.size + self.protection.num_extra_entries, self.protection.bound
+        )
 
     def quorum(self) -> float:
         """0 where every round is published, whoever came; else the run's quorum.
@@ -104,7 +107,7 @@ class FedAvg(CohortStrategy):
         mean = self.protection.mean(number, total, weight, noise)
         mean *= self.codec().grid
         if self.canaries is not None:
-            self.canaries.look(mean)
+            self.canaries.observe(mean)
         return self.apply(number, model, self.parts.split(mean))
 
     def apply(

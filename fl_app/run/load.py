@@ -21,8 +21,9 @@ from pydantic import NonNegativeInt, TypeAdapter
 from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
 from fl_app.run.data_card import DataCard
-from murmur.common import counted
-from murmur.privacy.statement import NEIGHBOURS, UNITS, Statement
+from murmur.format import pluralize
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS
 
 # Overrides that tell no two results apart; seeds are what is averaged.
 _NO_SETTING = ("seed", "hydra", *MACHINE)
@@ -146,9 +147,9 @@ class RunSet:
     def title(self) -> str:
         """Heading: its kind, its name, its number of runs."""
         if self.sweeps is not None:
-            found = counted(len(self.runs), "run")
+            found = pluralize(len(self.runs), "run")
             if self.sweeps:
-                found += f", those of {counted(self.sweeps, 'sweep')} among them"
+                found += f", those of {pluralize(self.sweeps, 'sweep')} among them"
             return f"All of {self.name}: {found}"
         return f"{'Sweep' if self.is_sweep else 'Run'} {self.name}"
 

@@ -34,7 +34,7 @@ from murmur.learning.metrics import chance, linear_accuracy
 from murmur.learning.process import LARGE, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
-from murmur.privacy.statement import THREATS, UNITS
+from murmur.privacy.statement_text import THREATS, UNITS
 
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment
@@ -219,7 +219,7 @@ def budget_line(budget: Budget) -> str:
     """What ``privacy.epsilon`` promises in this run, in one sentence."""
     if not budget.is_private:
         return "budget: none (privacy.epsilon=inf); the statement says what is proven"
-    if budget.paper:
+    if budget.paper_semantics:
         return (
             f"budget: ε = {budget.epsilon:g} as the paper counts it (privacy=paper), in itself no "
             "promise against anybody"

@@ -30,12 +30,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import fl_app.console
-from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
 from fl_app.tools.options import parser_of
+from murmur.compat import FLOWER
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData
@@ -351,7 +352,7 @@ def _client_data(data: "OwnData", client: int) -> Check:
 
 def _public(file: Path) -> Check:
     """How many images the public pool holds; DataError where the file is none."""
-    from murmur.learning.data.files import read_npz
+    from murmur.learning.data.npz_arrays import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
 
@@ -363,7 +364,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
         clients: of the device.
         folder: where their keys lie.
     """
-    from murmur.round.host import identity_file
+    from murmur.round.site import identity_file
     from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in clients:

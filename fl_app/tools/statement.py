@@ -22,8 +22,8 @@ import fl_app
 from fl_app.config.errors import ConfigError
 from fl_app.run.load import Run, load_stated
 from fl_app.tools.options import parser_of
-from murmur.common import three_digits
-from murmur.privacy import statement as wording
+from murmur.format import format_number
+from murmur.privacy import statement_text as wording
 from murmur.privacy.statement import Statement
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -97,7 +97,7 @@ def _filled(name: str, run: Run, statement: Statement, given: argparse.Namespace
         "against": wording.against,
         "canary_finding": wording.canary_finding,
         "odds_of": wording.odds,
-        "three_digits": three_digits,
+        "three_digits": format_number,
         "units": wording.UNITS,
         "neighbours": wording.NEIGHBOURS,
         "infinity": math.inf,

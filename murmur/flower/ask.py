@@ -32,11 +32,12 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import LARGEST, GridCodec, array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.events import LONGEST_VECTOR, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from murmur.settings import Count, Positive, Share, settings
+from murmur.settings import Count, Fraction, Positive, settings
 
 ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
@@ -84,7 +85,7 @@ class Ask:
     round: Count
     rounds: Count
     epsilon: Positive
-    delta: Share
+    delta: Fraction
     noise_multiplier: Positive
     clip: Positive
     minimum: Count
@@ -204,8 +205,8 @@ class Ask:
                 "arrays that nobody needs to train in frozen=[...]"
             )
         step = self.radius / CLIP_STEPS
-        bound = CLIP_STEPS + self.mechanism.reach
-        if bound > LARGEST:
+        bound = CLIP_STEPS + self.mechanism.max_abs
+        if bound > MAX_GRID_ENTRY:
             raise ValueError(
                 f"epsilon={self.epsilon:g}: needs more noise than entries of 32 bits hold; raise "
                 "it, or ask for fewer rounds"

@@ -19,14 +19,16 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_count, three_digits
+from murmur.checks import require_count
+from murmur.format import format_number
 from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
-from murmur.privacy.statement import Exposure
+from murmur.privacy.guarantee import Exposure
+from murmur.random import experiment_rng
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.setup import ServerSetup
-from murmur.round.summation import Sums
+from murmur.round.summation import Aggregator
 
 PROTECTED = "evaluate"
 CLEAN = "evaluate without protection"
@@ -53,7 +55,7 @@ class ClientEvaluation(ABC):
     Attributes
     ----------
     summed : bool
-        Rows are added up, and their noise may be shared.
+        RowSummation are added up, and their noise may be shared.
     unit : Unit
         Whom one row protects.
     name : str
@@ -99,7 +101,9 @@ class ClientEvaluation(ABC):
                 f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
                 "the noise that it needs; ask as many clients as train in a round"
             )
-        self.sums = Sums(setup, self.clients, "secure evaluation groups", rows=not self.summed)
+        self.sums = Aggregator(
+            setup, self.clients, "secure evaluation groups", rows=not self.summed
+        )
         self.participations: Counter[int] = Counter()
         self.outcome = Outcome(0)
         self.scores: dict[str, float] = {}
@@ -175,7 +179,7 @@ class ClientEvaluation(ABC):
             "evaluation_clients": float(len(self.outcome.answered)),
             "evaluation_epsilon": total,
         }
-        if self.outcome.counted:
+        if self.outcome.accepted:
             self._score()
 
     @property
@@ -276,9 +280,9 @@ class ClientEvaluation(ABC):
             return []
         each, total = self.costs(self.setup.budget.delta)
         return [
-            f"the {self.name} alone is ε={three_digits(each)} for each result and "
-            f"{three_digits(total)} for all of the most exposed client's; that counts only against "
-            "those who see no training message"
+            f"the {self.name} alone is ε={format_number(each)} for each result and "
+            f"{format_number(total)} for all of the most exposed client's; that counts only "
+            "against those who see no training message"
         ]
 
     # Checkpoint -----------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import pytest
 PACKAGES = Path(__file__).resolve().parents[1]
 ROOMS = ("murmur", "strategies", "clients", "fl_app")
 DOORS = {
-    "murmur-kernels": r"murmur\.(learning|papers\.dpfl_bnn|common)\b",
-    "murmur-report": r"fl_app\.(api|audit_api)$|murmur\.(privacy|common)\b",
+    "murmur-kernels": r"murmur\.(learning|papers\.dpfl_bnn|checks|files|format|random)\b",
+    "murmur-report": r"fl_app\.(api|audit_api)$|murmur\.(privacy|checks|files|format|random)\b",
 }
 MADE_FOR = {"murmur-report": "fl_app.audit_api"}
 
@@ -24,15 +24,14 @@ Import = tuple[str, str]  # module of the core, name taken from it
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
-    """Yields what a file takes from the core; "" for a whole module."""
+    """Returns what a file takes from the core; "" for a whole module."""
+    taken: list[Import] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.partition(".")[0] in ROOMS:
-                    yield alias.name, ""
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            if node.module.partition(".")[0] in ROOMS:
-                yield from ((node.module, alias.name) for alias in node.names)
+            taken += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            taken += [(node.module or "", alias.name) for alias in node.names]
+    return (each for each in taken if each[0].partition(".")[0] in ROOMS)
 
 
 def of_package(package: str) -> set[Import]:

@@ -21,7 +21,7 @@ from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.accounting import Threat
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from murmur_report.audit import Effort, findings
 
 COMMON = (
@@ -75,7 +75,7 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
     """Who saw what, its charge, what was shown (None: no sum came about), whether that beats it."""
     config = compose([*COMMON, *words])
     with tempfile.TemporaryDirectory() as scratch:
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         strategy = Experiment(config).strategy
         for exposure, bound, found in findings(
             strategy, node, Effort(runs), Threat.SECURE_AGGREGATION

@@ -29,7 +29,7 @@ from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.accounting import Threat
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from murmur_report.attack import AttackResult
 from murmur_report.audit import Effort, findings
 
@@ -114,7 +114,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     config, found = compose(list(words)), {}
     with tempfile.TemporaryDirectory() as scratch:
         strategy = Experiment(config).strategy
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
         for exposure, bound, finding in findings(strategy, node, Effort(runs), threat):
             if finding is not None:

@@ -32,12 +32,12 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, Unit
+from murmur.privacy.guarantee import Exposure, by_participations
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Clipped, Integers
-from murmur.privacy.statement import Exposure, by_participations
 
 MODELS = "anyone who sees every published model"
 TRUSTED = "the server is trusted: it adds the noise, and keeps updates to itself"
@@ -142,7 +142,7 @@ class Central(ServerNoise):
         """``total`` with noise of ``multiplier`` × how far one client moves it."""
         if not self.noise_multiplier:
             return total
-        moved = self.distance * CLIP_STEPS
+        moved = self.sensitivity_factor * CLIP_STEPS
         mechanism = DiscreteGaussian(math.ceil(multiplier * moved), moved)
         return mechanism.privatize_integers(total, noise, out=total)
 
@@ -188,7 +188,7 @@ class NoisedRows(Central):
 
     name = "Gaussian noise from the server on every update"
     adjacency = Adjacency.REPLACE_ONE
-    distance = 2
+    sensitivity_factor = 2
     claim = "all published models together are (ε, δ)-differentially private for a client"
     difference = "a curious server sees updates."
 
@@ -203,7 +203,7 @@ class NoisedRows(Central):
     @property
     def row_noise(self) -> DiscreteGaussian:
         """What noises one row, in grid steps: z, so that the bit of an adaptive norm is in it."""
-        moved = self.distance * CLIP_STEPS
+        moved = self.sensitivity_factor * CLIP_STEPS
         return DiscreteGaussian(math.ceil(self.noise_multiplier * moved), moved)
 
     def noised_rows(self, rows: Integers, noise: NoiseGenerator) -> Integers:

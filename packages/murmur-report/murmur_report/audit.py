@@ -32,8 +32,8 @@ from fl_app.audit_api import (
     ConfigError,
     Experiment,
     RunFolder,
-    SimulatedHome,
     SimulatedHost,
+    SimulatedSite,
     Task,
     changed,
     compose,
@@ -44,12 +44,13 @@ from fl_app.audit_api import (
     show_epsilon,
     with_evaluation,
 )
-from murmur.common import counted, three_digits
+from murmur.format import format_number, pluralize
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import CONFIDENCE, refuted_at
 from murmur.privacy.events import Adjacency, RepeatedEvent, SummedEvent, Unit, releases
+from murmur.privacy.guarantee import Exposure, Guarantee
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import MORE_FOUND, Exposure, Guarantee, Statement
+from murmur.privacy.statement import MORE_FOUND, Statement
 from murmur_report.attack import TRIED, AttackResult, attack
 from murmur_report.neighbours import NeighbourPair, neighbours
 from murmur_report.sums import Asked, EvaluationSums, SecureSum, SumRefusedError
@@ -229,7 +230,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch, bar:
         task = bar.add_task("", total=attacks)
         effort.advance = lambda part: bar.advance(task, part)
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is None:
@@ -266,7 +267,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     """
     effort = Effort(options.runs, planned=[])
     with tempfile.TemporaryDirectory() as scratch:
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         for _ in findings(Experiment(config).strategy, node, effort):
             pass
     assert effort.planned is not None
@@ -275,7 +276,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
         effort.share = options.minutes / minutes
         minutes = options.minutes
     attacks = len(effort.planned)
-    text = f"{counted(attacks, 'attack')}, about {minutes:.1f} minutes"
+    text = f"{pluralize(attacks, 'attack')}, about {minutes:.1f} minutes"
     if effort.share < 1:
         text += f" (with {100 * effort.share:.2g} % of the usual looks; more with --minutes)"
     print(text, flush=True)
@@ -393,10 +394,10 @@ def _sums(
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = Asked(config, SimulatedHome.of(place / "own"))
+            own = Asked(config, SimulatedSite.of(place / "own"))
             others = own
             if lie:
-                others = Asked(asked_for[lie], SimulatedHome.of(place / "others"))
+                others = Asked(asked_for[lie], SimulatedSite.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
             except SumRefusedError as refused:
@@ -543,7 +544,7 @@ def _show(exposure: Exposure, bound: Bound, found: AttackResult | None) -> None:
     if found is None:
         print("  measured ε  not attacked")
         return
-    least = three_digits(found.counted, up=False)
+    least = format_number(found.counted, up=False)
     print(f"  measured ε  at least {least} ({CONFIDENCE:.1%} confidence)")
     normal = "if what is seen is normal"
     if found.estimate is not None:
@@ -551,12 +552,12 @@ def _show(exposure: Exposure, bound: Bound, found: AttackResult | None) -> None:
         if found.is_normal:
             why = normal
         low, about, high = found.estimate
-        between = f"{three_digits(low, up=False)} to {three_digits(high)}"
-        print(f"              about {three_digits(about)} ({between}) {why}")
+        between = f"{format_number(low, up=False)} to {format_number(high)}"
+        print(f"              about {format_number(about)} ({between}) {why}")
     at = bound.beaten_at(found)
     if at is not None:
-        counted_there = three_digits(found.profile[at], up=False)
-        proven_there = three_digits(bound.at(at))
+        counted_there = format_number(found.profile[at], up=False)
+        proven_there = format_number(bound.at(at))
         print(
             f"  BEATEN      at δ = {at:g}: at least {counted_there} where {proven_there} is stated"
         )

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from fl_app.api import ConfigError, console, load_runs, parser_of, run_records
-from murmur.common import counted, replace_file
+from murmur.files import replace_file
+from murmur.format import pluralize
 from murmur_report.charts import Figure, byte_count
 from murmur_report.export import as_files, as_svg
 from murmur_report.figures import rounds_figure
@@ -40,7 +41,7 @@ def report(argv: list[str]) -> int:
     folder = Path(options.folder)
     source = load_runs(folder)
     out = Path(options.out or folder / "report.html")
-    with console().status(f"drawing {counted(len(source.runs), 'run')}"):
+    with console().status(f"drawing {pluralize(len(source.runs), 'run')}"):
         now = datetime.now()
         content = page(source, now, options.over, options.by, options.publish).encode()
     _write("--out", out.expanduser(), content)
@@ -87,7 +88,7 @@ def _draw(figures: Sequence[Figure], out: Path) -> None:
     for figure in figures:
         for ending, content in as_files(figure).items():
             _write("--figures", out / f"{figure.id}.{ending}", content)
-    print(f"figures: {out} ({counted(len(figures), 'figure')}, each as svg, pdf and png)")
+    print(f"figures: {out} ({pluralize(len(figures), 'figure')}, each as svg, pdf and png)")
 
 
 def _write(option: str, out: Path, content: bytes) -> None:

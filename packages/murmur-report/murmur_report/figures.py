@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 
 from fl_app.api import ConfigError, PartitionCounts, nearest, short_name, show_epsilon
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur_report.charts import (
     FEW_ROUNDS,
     KIND_SHAPES,
@@ -446,8 +446,8 @@ def _over_seeds(grouping: Grouping) -> str:
 
 
 def _written(value: float, up: bool = True) -> float:
-    """An ε of three digits for a table and a tooltip; ``up``: of ``three_digits``."""
-    return float(three_digits(value, up).replace(",", ""))
+    """An ε of three digits for a table and a tooltip; ``up``: of ``format_number``."""
+    return float(format_number(value, up).replace(",", ""))
 
 
 def _short(value: float) -> str:

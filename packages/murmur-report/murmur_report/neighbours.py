@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fl_app.audit_api import EvaluationClient, LocalData, has_canaries, null_records
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import Adjacency, Event, Unit, releases
-from murmur.privacy.statement import Exposure
+from murmur.privacy.guarantee import Exposure
 from murmur_report.views import Messages, Source
 
 

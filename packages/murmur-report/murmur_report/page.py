@@ -32,8 +32,9 @@ from fl_app.api import (
     version,
     with_interval,
 )
-from murmur.common import replace_file, three_digits
-from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding
+from murmur.files import replace_file
+from murmur.format import format_number
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS, canary_finding
 from murmur_report import charts, figures, settings, tables
 from murmur_report.charts import ASSETS, Figure
 
@@ -75,7 +76,7 @@ def page(
         "units": UNITS,
         "neighbours": NEIGHBOURS,
         "canary_finding": canary_finding,
-        "three_digits": three_digits,
+        "three_digits": format_number,
         "byte_count": charts.byte_count,
         "with_interval": with_interval,
         "states_of": lambda runs: Counter(run.state for run in runs),

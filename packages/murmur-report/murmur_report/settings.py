@@ -26,9 +26,10 @@ from fl_app.api import (
     value_of,
     varied_values,
 )
-from murmur.common import counted
+from murmur.format import pluralize
 from murmur.privacy.audit import CanaryAudit
-from murmur.privacy.statement import Guarantee, promise
+from murmur.privacy.guarantee import Guarantee
+from murmur.privacy.statement_text import promise
 
 # What a row holds beside scores.
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
@@ -86,7 +87,7 @@ class Setting:
         if any(known):
             found.append(AT_CHANCE)
             if not all(known):
-                found[-1] += f" in {sum(known)} of {counted(len(known), 'run')}"
+                found[-1] += f" in {sum(known)} of {pluralize(len(known), 'run')}"
         return tuple(found)
 
     @property

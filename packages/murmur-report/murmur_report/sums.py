@@ -43,7 +43,7 @@ class Asked(SimulatedHost):
         Args:
             draw: (client half, task) -> release; everything before and after is the host's own.
         """
-        self.home = replace(self.home, run=uuid4().hex)
+        self.site = replace(self.site, run=uuid4().hex)
         self.train = lambda half, task, data, noise: draw(half, task)
 
 

@@ -16,7 +16,7 @@ import pandas
 import yaml
 
 from fl_app.api import INTERVAL, RunSet, flat_texts, number, show_epsilon, with_interval
-from murmur.common import csv_cell
+from murmur.format import csv_cell
 from murmur_report.settings import (
     FROM_RAISED,
     RAISED,
@@ -144,7 +144,7 @@ def references(grouping: Grouping) -> list[Comparison]:
 def as_csv(records: Sequence[Record]) -> str:
     """Comma-separated values with a header.
 
-    A text that a spreadsheet would compute is made plain (``murmur.common.csv_cell``).
+    A text that a spreadsheet would compute is made plain (``murmur.format.csv_cell``).
     """
     frame = pandas.DataFrame(list(records), dtype=object)
     plain = frame.map(csv_cell).rename(columns=csv_cell)  # type: ignore[call-overload]
