@@ -29,8 +29,8 @@ from fl_app.config.composition import compose
 from fl_app.engines.inline import identify
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.testing import Grid
 from murmur.round.host import SimulatedHome
-from tests.strategies.grid import Grid
 
 PROJECT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{PROJECT / folder}/" for folder in ("murmur", "clients", "strategies", "fl_app"))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
 from murmur.learning.codec import LabelCodec, Sum
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import Weights
@@ -30,7 +31,6 @@ from murmur.round.summation import Sums
 from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum.terms import Phase
 from tests.fl_app.running import run_inline
-from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 SMALL = ["model=mlp", "model.hidden=[3]"]
