@@ -31,7 +31,7 @@ from torch import nn
 
 from clients.base import Client, ClientSetup
 from fl_app.engines.inline import InlineGrid, identify
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.data.examples import Examples, LocalData
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
