@@ -42,17 +42,11 @@ from murmur.privacy.events import Event, releases
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState
-from murmur.round.host import (
-    Host,
-    Noise,
-    RunTerms,
-    SecureParties,
-    SeededNoise,
-    SimulatedHome,
-    noise_of_this_thread,
-)
+from murmur.round.host import Host, Noise, SeededNoise, noise_of_this_thread
+from murmur.round.secure_party import SecureParties
 from murmur.round.setup import ServerSetup
-from murmur.round.task import Task, parse_tasks
+from murmur.round.site import SimulatedSite
+from murmur.round.task import RunFacts, Task, parse_tasks
 from murmur.secure_sum.settings import SecureSumSettings
 from strategies.base import CohortStrategy, Parameters
 
@@ -162,9 +156,9 @@ class Federation:
                 seeded_noise=seeded_noise,
             )
         )
-        home = SimulatedHome.of(folder, run="test")
+        site = SimulatedSite.of(folder, run="test")
         cohorts = self.strategy.setup.cohorts.cohorts()
-        memory = ClientState(home.memory)
+        memory = ClientState(site.state_dir)
         self.client = client(
             ClientSetup(trainer, pool, None, limits, 1, memory, sizes, cohorts=cohorts)
         )
@@ -176,13 +170,13 @@ class Federation:
         rules = SecureSumSettings().owner_rules()
         people = range(len(data))
         self.host = Host(
-            home=home,
-            hosted=people,
-            terms=RunTerms(self.strategy.algorithm, limits.delta, limits.rounds, kind),
+            site=site,
+            client_ids=people,
+            facts=RunFacts(self.strategy.algorithm, limits.delta, limits.rounds, kind),
             client=self.client,
             data=_GivenData(data),
-            ledger=Ledger(home.folder / "ledger.sqlite"),
-            secure=SecureParties(home, people, rules, is_on=False),
+            ledger=Ledger(site.folder / "ledger.sqlite"),
+            secure=SecureParties(site, people, rules, is_on=False),
             noise=noise,
         )
         self.model = self.strategy.initial_parameters()
@@ -204,7 +198,7 @@ class Federation:
         arrays = ArrayRecord({"model": Array(self.model)})
         asked = self.strategy.configure_train(number, arrays, ConfigRecord(), Grid(1))
         (message,) = asked
-        tasks = parse_tasks(message.content, len(self.host.hosted))
+        tasks = parse_tasks(message.content, len(self.host.client_ids))
         return next(task for task in tasks if task.client == client)
 
     def charges(self, client: int) -> Event:

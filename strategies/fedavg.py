@@ -105,7 +105,7 @@ class FedAvg(CohortStrategy):
         mean = self.protection.mean(number, total, weight, noise)
         mean *= self.codec().grid
         if self.canaries is not None:
-            self.canaries.look(mean)
+            self.canaries.observe(mean)
         return self.apply(number, model, self.parts.split(mean))
 
     def apply(

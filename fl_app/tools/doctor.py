@@ -363,7 +363,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
         clients: of the device.
         folder: where their keys lie.
     """
-    from murmur.round.host import identity_file
+    from murmur.round.site import identity_file
     from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in clients:
