@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, Task, has_canaries, null_records
 from clients.protected_evaluation import EvaluationClient
-from fl_app.engines.inline import InlineGrid, identify
+from fl_app.engines.inline import InlineGrid
 from fl_app.run.hosts import SimulatedHost
+from murmur.compat.flower_messages import identify
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import (
     Interval,

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clients.base import Client, ClientSetup
-from fl_app.engines.inline import InlineGrid, identify
+from fl_app.engines.inline import InlineGrid
+from murmur.compat.flower_messages import identify
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.data.examples import Examples, LocalData
 from murmur.learning.models import mlp

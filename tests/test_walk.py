@@ -26,10 +26,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fl_app.config.composition import compose
-from fl_app.engines.inline import identify
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.testing import Grid
+from murmur.compat.flower_messages import identify
 from murmur.round.site import SimulatedSite
 
 PROJECT = Path(__file__).resolve().parents[1]
