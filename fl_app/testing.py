@@ -23,7 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
+import flwr.serverapp
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from numpy.typing import NDArray
@@ -197,8 +199,8 @@ class Federation:
         For a federation that does not run afterwards: it asks the round anew at each call.
         """
         arrays = ArrayRecord({"model": Array(self.model)})
-        asked = self.strategy.configure_train(number, arrays, ConfigRecord(), Grid(1))
-        (message,) = asked
+        grid = cast(flwr.serverapp.Grid, Grid(1))  # no more of it is asked for
+        (message,) = self.strategy.configure_train(number, arrays, ConfigRecord(), grid)
         tasks = parse_tasks(message.content, len(self.host.client_ids))
         return next(task for task in tasks if task.client == client)
 
@@ -255,8 +257,7 @@ def assert_release_follows_event(
     moved = ours[choosing].mean(axis=0) - others[choosing].mean(axis=0)
     # An entry without noise tells everything: it is read as one with hardly any.
     direction = moved / np.maximum(spread, 1e-9 * max(1.0, float(spread.max())))
-    scores = [each[measuring] @ direction for each in (ours, others)]
-    counted = empirical_profile(*scores, delta)
+    counted = empirical_profile(ours[measuring] @ direction, others[measuring] @ direction, delta)
 
     def proven(at: float) -> float:
         return epsilon(event, at, adjacency=first.adjacency, unit=first.unit).epsilon
