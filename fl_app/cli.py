@@ -29,7 +29,7 @@ import fl_app
 import fl_app.console
 from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError, nearest
-from murmur.common import counted, printable
+from murmur.format import pluralize, printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -247,7 +247,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     sweep = Sweep.plan(words)
     if not any(map(is_hydra, words)):
         warm_up(sweep)
-    with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
+    with console.status(f"checking {pluralize(len(sweep.unfinished()), 'job')}"):
         cards, expected = sweep.check()
     for card in cards:
         _show_card(card, console)

@@ -170,7 +170,7 @@ def test_a_label_s_walk_is_short_and_the_page_shows_it():
     found = walk(WORDS)
     names = [code.co_qualname for code in found]
     assert names[-1] == "FedAvg.update"
-    assert {"SimulatedData.of", "Trainer.train_share", "Host.answer", "Phase.take"} <= set(names)
+    assert {"SimulatedData.of", "Trainer.train_single", "Host.answer", "Phase.take"} <= set(names)
     text = listed(found)
     assert len(found) <= MOST_FUNCTIONS, text
     assert len({code.co_filename for code in found}) <= MOST_FILES, text

@@ -41,7 +41,7 @@ from fl_app.report.settings import (
 )
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import short_name, show_epsilon
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.learning.features.bins import Bins, Column
 
 CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))
@@ -989,8 +989,8 @@ def _over_seeds(grouping: Grouping) -> str:
 
 
 def _written(value: float, up: bool = True) -> float:
-    """An ε of three digits for a table and a tooltip; ``up``: of ``three_digits``."""
-    return float(three_digits(value, up).replace(",", ""))
+    """An ε of three digits for a table and a tooltip; ``up``: of ``format_number``."""
+    return float(format_number(value, up).replace(",", ""))
 
 
 def _short(value: float) -> str:

@@ -26,7 +26,8 @@ from fl_app.report.figures import additive_figure
 from fl_app.run.data_card import HEADING, DataCard
 from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
-from murmur.common import replace_file, three_digits
+from murmur.files import replace_file
+from murmur.format import format_number
 from murmur.privacy.statement_text import NEIGHBOURS, UNITS, canary_finding
 
 _MOST_PARTITIONS = 8
@@ -67,7 +68,7 @@ def page(
         "units": UNITS,
         "neighbours": NEIGHBOURS,
         "canary_finding": canary_finding,
-        "three_digits": three_digits,
+        "three_digits": format_number,
         "byte_count": figures.byte_count,
         "with_interval": with_interval,
         "states_of": lambda runs: Counter(run.state for run in runs),

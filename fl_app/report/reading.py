@@ -21,7 +21,7 @@ from pydantic import NonNegativeInt, TypeAdapter
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.data_card import DataCard
-from murmur.common import counted
+from murmur.format import pluralize
 from murmur.privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")
@@ -145,9 +145,9 @@ class Source:
     def title(self) -> str:
         """What it is, in words."""
         if self.sweeps is not None:
-            found = counted(len(self.runs), "run")
+            found = pluralize(len(self.runs), "run")
             if self.sweeps:
-                found += f", those of {counted(self.sweeps, 'sweep')} among them"
+                found += f", those of {pluralize(self.sweeps, 'sweep')} among them"
             return f"All of {self.name}: {found}"
         return f"{'Sweep' if self.is_sweep else 'Run'} {self.name}"
 

@@ -17,7 +17,7 @@ from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.intervals import interval, is_share, spread
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
-from murmur.common import counted
+from murmur.format import pluralize
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.statement_text import promise
@@ -80,7 +80,7 @@ class Setting:
         if any(known):
             found.append(AT_CHANCE)
             if not all(known):
-                found[-1] += f" in {sum(known)} of {counted(len(known), 'run')}"
+                found[-1] += f" in {sum(known)} of {pluralize(len(known), 'run')}"
         return tuple(found)
 
     @property

@@ -29,7 +29,7 @@ from fl_app.report.settings import (
 )
 from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
-from murmur.common import csv_cell
+from murmur.format import csv_cell
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import NEIGHBOURS, UNITS
 
@@ -185,7 +185,7 @@ def references(grouping: Grouping) -> list[Comparison]:
 def as_csv(records: Sequence[Record]) -> str:
     """Comma-separated values with a header.
 
-    A text that a spreadsheet would compute is made plain (``murmur.common.csv_cell``).
+    A text that a spreadsheet would compute is made plain (``murmur.format.csv_cell``).
     """
     frame = pandas.DataFrame(list(records), dtype=object)
     plain = frame.map(csv_cell).rename(columns=csv_cell)  # type: ignore[call-overload]

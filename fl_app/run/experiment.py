@@ -78,7 +78,7 @@ class Experiment:
         # The server computes while its clients wait.
         self.trainer = hosts.build_trainer(config, dataset, inference_threads=_cores())
         hosts.require_usable(self.trainer)
-        self.trainer.rest()
+        self.trainer.release_buffers()
         self.strategy = server.build_strategy(config, self.population, self.trainer)
         server.require_scored(self.strategy)
         self.start = server.start_of(config, self.trainer, self.population)
@@ -232,7 +232,7 @@ class Experiment:
                 f"federation.num_rounds={now}: this run's {before} rounds were planned together; "
                 "start a new run of as many rounds as you want"
             )
-        shared = budget.is_private and not budget.paper
+        shared = budget.is_private and not budget.paper_semantics
         if not shared:
             earlier = changed(self.config, "federation.num_rounds", before)
             past = Experiment(earlier).strategy.release_event()

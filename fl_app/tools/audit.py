@@ -36,7 +36,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read_stated
 from fl_app.run import experiment, hosts, progress, results
 from fl_app.tools.options import parser_of
-from murmur.common import counted, three_digits
+from murmur.format import format_number, pluralize
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import CONFIDENCE, refuted_at
 from murmur.privacy.events import Adjacency, RepeatedEvent, SummedEvent, Unit, releases
@@ -266,7 +266,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
         effort.share = options.minutes / minutes
         minutes = options.minutes
     attacks = len(effort.planned)
-    text = f"{counted(attacks, 'attack')}, about {minutes:.1f} minutes"
+    text = f"{pluralize(attacks, 'attack')}, about {minutes:.1f} minutes"
     if effort.share < 1:
         text += f" (with {100 * effort.share:.2g} % of the usual looks; more with --minutes)"
     print(text, flush=True)
@@ -536,7 +536,7 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     if found is None:
         print("  measured ε  not attacked")
         return
-    least = three_digits(found.counted, up=False)
+    least = format_number(found.counted, up=False)
     print(f"  measured ε  at least {least} ({CONFIDENCE:.1%} confidence)")
     normal = "if what is seen is normal"
     if found.estimate is not None:
@@ -544,12 +544,12 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
         if found.is_normal:
             why = normal
         low, about, high = found.estimate
-        between = f"{three_digits(low, up=False)} to {three_digits(high)}"
-        print(f"              about {three_digits(about)} ({between}) {why}")
+        between = f"{format_number(low, up=False)} to {format_number(high)}"
+        print(f"              about {format_number(about)} ({between}) {why}")
     at = bound.beaten_at(found)
     if at is not None:
-        counted_there = three_digits(found.profile[at], up=False)
-        proven_there = three_digits(bound.at(at))
+        counted_there = format_number(found.profile[at], up=False)
+        proven_there = format_number(bound.at(at))
         print(
             f"  BEATEN      at δ = {at:g}: at least {counted_there} where {proven_there} is stated"
         )

@@ -30,7 +30,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.report import template
 from fl_app.report.reading import Run, read, read_stated
 from fl_app.tools.options import parser_of
-from murmur.common import counted, replace_file, three_digits
+from murmur.files import replace_file
+from murmur.format import format_number, pluralize
 from murmur.privacy import statement_text as wording
 from murmur.privacy.statement import Statement
 
@@ -72,7 +73,7 @@ def report(argv: list[str]) -> int:
     folder = Path(options.folder)
     source = read(folder)
     out = Path(options.out or folder / "report.html")
-    with fl_app.console.console().status(f"drawing {counted(len(source.runs), 'run')}"):
+    with fl_app.console.console().status(f"drawing {pluralize(len(source.runs), 'run')}"):
         now = datetime.now()
         content = page(source, now, options.over, options.by, options.publish).encode()
     _write("--out", out.expanduser(), content)
@@ -167,7 +168,7 @@ def _filled(name: str, run: Run, statement: Statement, given: argparse.Namespace
         "against": wording.against,
         "canary_finding": wording.canary_finding,
         "odds_of": wording.odds,
-        "three_digits": three_digits,
+        "three_digits": format_number,
         "units": wording.UNITS,
         "neighbours": wording.NEIGHBOURS,
         "infinity": math.inf,
@@ -200,7 +201,7 @@ def _draw(figures: "Sequence[Figure]", out: Path) -> None:
     for figure in figures:
         for ending, content in as_files(figure).items():
             _write("--figures", out / f"{figure.id}.{ending}", content)
-    print(f"figures: {out} ({counted(len(figures), 'figure')}, each as svg, pdf and png)")
+    print(f"figures: {out} ({pluralize(len(figures), 'figure')}, each as svg, pdf and png)")
 
 
 def _write(option: str, out: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, is_finite, is_within
+from murmur.checks import blocks, is_finite, is_within
 from murmur.learning.array_bytes import MalformedError, require_array
 
 Integers = NDArray[np.int64]

@@ -44,7 +44,7 @@ import numpy as np
 import scipy  # which loads its special functions when one is used: they are slow to load
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_probability
+from murmur.checks import require_probability
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.search import decreasing_root
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy.neighbours import STEPS, Adjacency, Neighbours, Unit
 
 LONGEST_VECTOR = 1 << 26

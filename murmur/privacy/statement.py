@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from murmur.common import printable
+from murmur.format import printable
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Exposure, Guarantee, released

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from murmur.common import counted, three_digits
+from murmur.format import format_number, pluralize
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Guarantee
@@ -84,7 +84,7 @@ def render(statement: Statement) -> str:
 
 def _charge(charge: Mapping[str, Any]) -> str:
     """One of ``Statement.charged``, in words."""
-    clients = counted(charge["clients"], "client")
+    clients = pluralize(charge["clients"], "client")
     return f"Charged to {clients}, as seen by {charge['adversary']}: {charge['release']}"
 
 
@@ -144,7 +144,7 @@ def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
     if conditions:
         told["Holds if"] = ["; ".join(conditions)]
         if len(conditions) > 1:
-            more = counted(len(conditions) - 1, "more condition")
+            more = pluralize(len(conditions) - 1, "more condition")
             told["Holds if"].append(f"{conditions[0]}; and {more}")
         left = max(guarantee.proven_total for guarantee in statement.guarantees)
         told["If it fails"] = _left(left)
@@ -256,7 +256,7 @@ def _format_epsilon(value: float | None, up: bool = True) -> str:
         return "not stated"
     if math.isinf(value):
         return "infinite"
-    return three_digits(value, up)
+    return format_number(value, up)
 
 
 def _fit(lines: Sequence[str]) -> list[str]:

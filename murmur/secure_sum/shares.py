@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.secure_sum import keys
 from murmur.secure_sum.terms import SecureSumError
 

@@ -173,7 +173,7 @@ def test_the_centre_is_kept_with_the_run():
     assert again.before_rounds() is None
     assert np.array_equal(again.middle, strategy.middle)
     assert again.middle[0] == 0.5
-    assert replace(again.setup.budget).aside == 0.1
+    assert replace(again.setup.budget).prerun_fraction == 0.1
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums
         trainer=trainer,
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 0.01, rounds, paper=True),
+        budget=Budget(epsilon, 0.01, rounds, paper_semantics=True),
         seed=1,
         num_clients=N,
         cohort_size=cohort or N,

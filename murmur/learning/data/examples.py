@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_integer, require_number
+from murmur.checks import require_integer, require_number
+from murmur.random import experiment_rng
 
 Rows = NDArray[np.int64]
 

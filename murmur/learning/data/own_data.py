@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import nfc, number_classes, require_labels, require_unlike

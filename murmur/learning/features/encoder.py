@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
 from murmur.learning.data.tokens import encoded, tokenizer_of
 from murmur.learning.features.components import Features, Known
+from murmur.random import experiment_rng
 
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"

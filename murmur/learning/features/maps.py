@@ -144,8 +144,8 @@ def backbone(
         raise ValueError("weights=null: must be the path of a .safetensors file")
     import torch
 
-    from murmur.common import seeded_torch
     from murmur.learning.pretrained import Headless
+    from murmur.random import seeded_torch
 
     with seeded_torch(0):
         network = Headless(architecture, weights, size).eval()

@@ -23,7 +23,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -35,10 +35,8 @@ from murmur.learning.models import Dropout
 from murmur.learning.training import batches
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.precision import require_float32
+from murmur.learning.training.trainer import Trainer
 from murmur.settings import Count, Decay, Positive, settings
-
-if TYPE_CHECKING:
-    from murmur.learning.training.trainer import Trainer
 
 SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
@@ -93,7 +91,7 @@ class DpSgd:
 
     def train(
         self,
-        trainer: "Trainer",
+        trainer: Trainer,
         images: batches.Images,
         labels: batches.Labels,
         *,
@@ -170,7 +168,7 @@ def shifted(images: Tensor, views: int) -> Tensor:
     return torch.stack(found, dim=1).flatten(0, 1)
 
 
-def require_constants(trainer: "Trainer") -> None:
+def require_constants(trainer: Trainer) -> None:
     """ValueError where training changes a buffer, which no clipping and no noise reaches."""
     if trainer.statistics:
         kind = type(trainer.flat.module).__name__

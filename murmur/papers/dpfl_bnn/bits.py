@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import experiment_rng
 from murmur.privacy import events
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
@@ -29,6 +28,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, stochastic_bits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
+from murmur.random import experiment_rng
 from murmur.settings import Count, settings
 
 Floats = NDArray[np.floating]
@@ -222,7 +222,7 @@ def _calibrated(budget: Budget, bits: WeightBits) -> float:
 
     A paper's budget is kept by the paper's own theorem 1, which counts one bit only.
     """
-    if budget.paper:
+    if budget.paper_semantics:
         return claimed_gamma(budget.epsilon, budget.releases, budget.delta)
     return bits_gamma(
         budget.epsilon,

@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
@@ -350,7 +350,7 @@ class Scheme:
             )
         unit = budget.record_unit
         spending = asked.spending
-        if spending.mode is None and budget.paper:
+        if spending.mode is None and budget.paper_semantics:
             spending = replace(spending, mode="conservative")
         if asked.labelling.mechanism == "none" and spending.special and budget.is_private:
             raise ValueError(
@@ -445,7 +445,7 @@ class Scheme:
             spent = epsilon(event, plan.delta).epsilon
             if spent > plan.total * (1 + _ROUNDING):
                 raise ValueError(
-                    f"spending.mode: large client {client} would spend {three_digits(spent)} of "
+                    f"spending.mode: large client {client} would spend {format_number(spent)} of "
                     f"epsilon={plan.total:g} once its labels and its uploads are composed at "
                     f"δ={plan.delta:g}; lower spending.label_epsilon"
                 )

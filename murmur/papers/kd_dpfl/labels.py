@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
@@ -167,7 +167,7 @@ class Labelling:
             scale = self.votes(epsilon, delta).scale
             return f"PATE, {self.noise} noise of {scale:.3g} votes, {self.count} queries"
         each = self.randomiser(epsilon, delta).epsilon
-        return f"randomised response at ε={three_digits(each)} for each of {self.count} labels"
+        return f"randomised response at ε={format_number(each)} for each of {self.count} labels"
 
     def codec(self, soft: bool) -> Codec:
         """The form of q labels, of q·C probabilities if ``soft``, or of q·C counts of votes."""

@@ -21,7 +21,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy.accounting import rdp
 from murmur.privacy.accounting.flatten import Threat, View, failure, flatten
 from murmur.privacy.events import Event, NonPrivateEvent

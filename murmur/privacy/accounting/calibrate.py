@@ -13,7 +13,7 @@ where no noise of the range that is searched meets it.
 import math
 from functools import lru_cache
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy import events
 from murmur.privacy.accounting import gaussian, rdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 
@@ -147,7 +147,7 @@ def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     try:
         text, _, signature = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()
-        if signer.holds("anchor", text, bytes.fromhex(signature)):
+        if signer.is_valid("anchor", text, bytes.fromhex(signature)):
             return Anchor(int(position), bytes.fromhex(last))
     except ValueError:
         pass

@@ -9,7 +9,7 @@ goes with the next reply that is stored.
 import hashlib
 from collections.abc import Sequence
 
-from murmur.common import replace_file, sync_folder
+from murmur.files import replace_file, sync_folder
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.log import Log
 

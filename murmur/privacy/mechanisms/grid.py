@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import is_within, require_finite, require_positive
+from murmur.checks import is_within, require_finite, require_positive
 from murmur.privacy.noise import NoiseGenerator
 
 _LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_finite, require_positive
+from murmur.checks import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
 from murmur.privacy.mechanisms.exact_sampling import round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator

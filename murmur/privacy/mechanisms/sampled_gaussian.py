@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from murmur.common import BLOCK, experiment_rng, is_finite, is_within, seeded_torch, three_digits
-from murmur.stream_key import StreamKey
+from murmur.checks import BLOCK_ENTRIES, is_finite, is_within
+from murmur.format import format_number
+from murmur.random import StreamKey, experiment_rng, seeded_torch
 
 
 def test_same_arguments_give_the_same_stream():
@@ -71,7 +72,7 @@ def test_a_stream_s_key_makes_the_generator_that_numpy_makes_of_it():
         StreamKey(key).generate_state(4)
 
 
-@pytest.mark.parametrize("size", [1, BLOCK, BLOCK + 1, 3 * BLOCK])
+@pytest.mark.parametrize("size", [1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 3 * BLOCK_ENTRIES])
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_entry_that_is_not_finite_is_found_in_any_block(size, place):
     x = np.full(size, 1e300)  # whose squares overflow
@@ -83,10 +84,10 @@ def test_one_entry_that_is_not_finite_is_found_in_any_block(size, place):
 
 
 def test_what_is_within_bounds_may_reach_them():
-    x = np.arange(-3, BLOCK)
-    assert is_within(x, -3, BLOCK - 1)
-    assert not is_within(x, -2, BLOCK - 1)
-    assert not is_within(x, -3, BLOCK - 2)
+    x = np.arange(-3, BLOCK_ENTRIES)
+    assert is_within(x, -3, BLOCK_ENTRIES - 1)
+    assert not is_within(x, -2, BLOCK_ENTRIES - 1)
+    assert not is_within(x, -3, BLOCK_ENTRIES - 2)
     assert is_within(np.zeros((2, 0)), 1, 0)
 
 
@@ -104,5 +105,5 @@ def test_what_is_within_bounds_may_reach_them():
     ],
 )
 def test_what_is_at_most_a_figure_is_never_printed_as_less(value, most, least):
-    assert three_digits(value) == most
-    assert three_digits(value, up=False) == least
+    assert format_number(value) == most
+    assert format_number(value, up=False) == least
