@@ -84,7 +84,7 @@ class WeightBits:
         return min(2 * self.hamming, self.uploaded)
 
     def event(self) -> events.Event:
-        """What one release does, to whoever reads it.
+        """Event of one release, as its reader sees it.
 
         In a sum the other clients' bits hide it as well, since all upload the same coordinates.
         """
@@ -149,7 +149,7 @@ def hamming_clip(
 
 @settings
 class Calibration:
-    """What limits the loss, so that a budget allows a larger γ.
+    """Limit on the loss by which a budget allows a larger γ.
 
     Attributes:
         hamming: k of ``WeightBits``; None: any number of bits may differ.

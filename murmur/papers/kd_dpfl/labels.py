@@ -79,7 +79,7 @@ class Labelling:
     unit: Unit = Unit.RECORD
 
     def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> "Labelling":
-        """The same for a public set of ``pool`` images.
+        """A copy for a public set of ``pool`` images.
 
         Args:
             pool: size of the public set.
@@ -234,7 +234,7 @@ class Teacher:
         noise: NoiseGenerator,
         key: bytes,
     ) -> NDArray:
-        """What the teachers say of ``images``, (ε, δ)-differentially private, in the codec's form.
+        """The teachers' labels of ``images``, (ε, δ)-differentially private, in the codec's form.
 
         Args:
             data: the client's own examples.
@@ -301,7 +301,7 @@ class Teacher:
             yield own.indices[shard], streams(f"{TEACHER} {number}")
 
     def _open_teachers(self, data: LocalData, streams: Streams) -> Iterator[_Teacher]:
-        """The same where nothing is protected: equal shards, and one stream for all of them."""
+        """Teachers without protection: equal shards, and one stream for all of them."""
         rng = streams(TEACHER)
         for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
             yield shard, rng
