@@ -23,9 +23,9 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from murmur.common import private_folder, replace_file
 from murmur.compat.flower_grid import DeviceGrid, GridWrapper
 from murmur.compat.flower_messages import with_content
+from murmur.files import owner_only_folder, replace_file
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask
 from murmur.flower.forecast import LOUD_NOISE, forecast
@@ -421,7 +421,7 @@ class PrivateGrid(GridWrapper):
             statement = statement_of(self.settings, ask, self.released, facts, error)
         from murmur.privacy.statement_text import render
 
-        private_folder(self.folder)
+        owner_only_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())
         if not self.stated:

@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from murmur.common import require_positive, require_probability
+from murmur.checks import require_positive, require_probability
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings, Ranges, named_ranges
