@@ -19,7 +19,7 @@ FLOORS = {
     "murmur/learning": 1,
     "murmur/privacy": 1,
     "murmur/compat": 2,
-    "murmur/papers": 2,
+    "murmur/algorithms": 2,
     "murmur/secure_sum": 2,
     "murmur/round": 3,
     "murmur/flower": 4,
@@ -161,7 +161,7 @@ def test_imports_point_down(files):
 # What each package of packages/ may import of the core.
 DOORS = {
     "murmur-kernels": re.compile(
-        r"murmur\.(learning|papers\.dpfl_bnn|checks|files|format|random)\b"
+        r"murmur\.(learning|algorithms\.dpfl_bnn|checks|files|format|random)\b"
     )
 }
 
