@@ -1,7 +1,7 @@
 """Federated averaging over clients that train by DP-SGD: every example is protected at its client.
 
-Abadi et al., CCS 2016 (``murmur.algorithms.dpsgd`` has the equations), inside McMahan et al., AISTATS
-2017. What leaves is the model, post-processing of the noisy sums.
+Abadi et al., CCS 2016 (``murmur.algorithms.dpsgd`` has the equations), inside McMahan et al.,
+AISTATS 2017. What leaves is the model, post-processing of the noisy sums.
 """
 
 import math

@@ -3,9 +3,9 @@
     G_i = n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x) + τ·log π_i))ᵀ,   φ(x) = (b, f(x))
     g_i = clip_C( flat_q(G_i) )
 
-(``murmur.algorithms.gradient_rounds``). What the protection bounds is g_i as a whole, so that nothing
-needs to be known of features, labels or the number of examples. With ``model=centred`` the client
-is asked once, before the rounds, for the mean direction of its features.
+(``murmur.algorithms.gradient_rounds``). What the protection bounds is g_i as a whole, so that
+nothing needs to be known of features, labels or the number of examples. With ``model=centred`` the
+client is asked once, before the rounds, for the mean direction of its features.
 """
 
 from collections.abc import Callable

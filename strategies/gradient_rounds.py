@@ -1,8 +1,8 @@
 """Rounds of clipped gradients on fixed features, the server: W ← W + (L/T)·mean, and nothing else.
 
 An algorithm of this project's own for federations without a public pool; there is no paper. Clients
-send one gradient a round (``murmur.algorithms.gradient_rounds``) and take no local step. Protection and
-server step are choices as in federated averaging; DP-FTRL over the same rounds is
+send one gradient a round (``murmur.algorithms.gradient_rounds``) and take no local step. Protection
+and server step are choices as in federated averaging; DP-FTRL over the same rounds is
 ``protection=matrix``. With ``model=centred`` the mean direction of all features is released before
 the rounds, for a part of the budget of its own, and taken away from them.
 """

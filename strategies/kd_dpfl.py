@@ -4,13 +4,13 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
 
 1. clients are large or general by public sizes
-2. large clients label the public set, once, before round 1     (``murmur.algorithms.kd_dpfl.labels``)
+2. large clients label the public set, once, before round 1   (``murmur.algorithms.kd_dpfl.labels``)
 3. the labelled public set is a *special client*, which trains here: its images are public and
    its labels are the server's own. In one round, from the same model w as everybody,
 
        w ← (Σ n_i w_i + n_s w_s) / (Σ n_i + n_s),    n_s = min(q, ½ of all)
 
-4. the total ε is shared by labels and uploads                  (``murmur.algorithms.kd_dpfl.budget``)
+4. the total ε is shared by labels and uploads                (``murmur.algorithms.kd_dpfl.budget``)
 
 Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.

@@ -9,8 +9,8 @@ Nature Communications 14 (2023), s41467-023-38794-x. One round:
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
 
-All but the answers stands in ``murmur.algorithms.privatekt``. With ``answers=disjoint``, which is not
-the paper's, every client has K images of its own and the server computes posteriors.
+All but the answers stands in ``murmur.algorithms.privatekt``. With ``answers=disjoint``, which is
+not the paper's, every client has K images of its own and the server computes posteriors.
 ``strategy=votes`` asks the same question and takes sums. Symbols: K = ``K``, C = ``classes``.
 """
 

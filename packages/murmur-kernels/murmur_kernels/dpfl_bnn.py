@@ -133,7 +133,7 @@ class BatchNormStage(stages.Stage):
 
 
 class BinaryBackend(StagedBackend):
-    """What ``training.trainer.Trainer`` needs of a network of ``murmur.algorithms.dpfl_bnn.network``.
+    """Backend of a network of ``murmur.algorithms.dpfl_bnn.network``.
 
     Args:
         flat: the model; its vector is W̄.
