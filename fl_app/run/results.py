@@ -266,7 +266,7 @@ class RunFolder:
         self._write("model.safetensors", save(dict(tensors), about))
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
-        """``partition.json``: who holds what, as ``fl_app.report.reading.Held`` reads it."""
+        """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""
         self._write("partition.json", json.dumps(held).encode())
 
     def save_data_digests(self, digests: Mapping[str, str]) -> None:

@@ -6,12 +6,9 @@ In each case an earlier version charged less than an attack shows.
 import numpy as np
 import pytest
 
-from fl_app import attack
-from fl_app.attack import Asked, SecureSum
 from fl_app.config.composition import changed, compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import Effort, findings
 from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
@@ -19,6 +16,9 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.round.collectors import MaskedSum
 from murmur.round.site import SimulatedSite
 from murmur.secure_sum.server import SecureServer
+from murmur_report import sums
+from murmur_report.audit import Effort, findings
+from murmur_report.sums import Asked, SecureSum
 
 COMMON = [
     "engine=inline",
@@ -56,8 +56,8 @@ ROWS = [
 @pytest.fixture
 def audited(tmp_path, monkeypatch):
     """(adversary, bound, finding) of every attack on the sums of a configuration."""
-    monkeypatch.setattr("fl_app.tools.audit.SCOUTS", 20)
-    monkeypatch.setattr(attack, "CHECKED", 1)
+    monkeypatch.setattr("murmur_report.audit.SCOUTS", 20)
+    monkeypatch.setattr(sums, "CHECKED", 1)
 
     def run(words, runs):
         config = compose(words)
@@ -88,8 +88,8 @@ def test_a_sum_is_that_of_different_clients_weights_and_places(tmp_path):
 def test_the_whole_way_gives_what_its_shortcut_gives(tmp_path):
     summed = sum_of(VOTES, tmp_path)
     data = summed.data_of(0)
-    checked = [summed(data, NoiseGenerator.seeded(n)) for n in range(attack.CHECKED)]
-    added = [summed(data, NoiseGenerator.seeded(n)) for n in range(attack.CHECKED)]
+    checked = [summed(data, NoiseGenerator.seeded(n)) for n in range(sums.CHECKED)]
+    added = [summed(data, NoiseGenerator.seeded(n)) for n in range(sums.CHECKED)]
     assert np.array_equal(checked, added)
 
 
@@ -107,7 +107,7 @@ def test_what_loses_a_bit_on_the_way_is_found(tmp_path, monkeypatch, part):
         monkeypatch.setattr(
             SecureServer, "total", lambda *given, **named: total(*given, **named) + 1
         )
-    with pytest.raises((RuntimeError, attack.SumRefusedError)):
+    with pytest.raises((RuntimeError, sums.SumRefusedError)):
         sum_of(VOTES, tmp_path)
 
 

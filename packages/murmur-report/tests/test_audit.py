@@ -10,12 +10,10 @@ import pytest
 
 from clients.privatekt import PrivateKTClient
 from clients.protected_evaluation import CountsClient
-from fl_app.attack import Finding
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import Bound, Effort, _measured, _refuted, findings, main
 from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
@@ -28,6 +26,8 @@ from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Statement
 from murmur.round.site import SimulatedSite
+from murmur_report.attack import AttackResult
+from murmur_report.audit import Bound, Effort, _measured, _refuted, findings, main
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 from tests.sums import noised
@@ -81,7 +81,7 @@ def audited(tmp_path, repeatable, monkeypatch):
     ``alarms`` of what it returns: for each whether more was counted than its bound.
     Of sums: of those whose clients are all asked alike; for others see ``test_audit_of_sums.py``.
     """
-    monkeypatch.setattr("fl_app.tools.audit.SCOUTS", 40)
+    monkeypatch.setattr("murmur_report.audit.SCOUTS", 40)
 
     def run(words, runs, together=False):
         config = compose(words)
@@ -387,7 +387,7 @@ def test_what_is_found_of_a_smaller_sum_than_the_runs_is_not_in_its_statement():
         return Statement.of("it", Unit.CLIENT, Adjacency.REPLACE_ONE, 1e-5, [seen]), seen
 
     run, seen = said(6)
-    found = Finding("", 1, 1.0, {1e-5: 1.0}, None, False, Success(1, 1))
+    found = AttackResult("", 1, 1.0, {1e-5: 1.0}, None, False, Success(1, 1))
     smaller = Bound.of(said(3)[1], run, 1)
     assert smaller.epsilon > run.guarantees[0].stated_per_round
     assert _measured(run, seen, smaller, found) == run
@@ -400,7 +400,7 @@ def test_what_beats_a_statement_that_says_too_little_is_in_it():
     costs = replace(seen, clients={"a": seen.per_round})
     much = Statement.of("it", Unit.CLIENT, Adjacency.REPLACE_ONE, 1e-5, [costs])
     little = replace(much.guarantees[0], proven_per_round=1.0)
-    found = Finding("", 1, 4.0, {1e-5: 4.0}, None, False, Success(1, 1))
+    found = AttackResult("", 1, 4.0, {1e-5: 4.0}, None, False, Success(1, 1))
     statement = replace(much, guarantees=(little,))
     assert not statement.doubts
     assert _measured(statement, seen, Bound.of(seen, much, 1), found).doubts
@@ -474,7 +474,7 @@ LARGE = [
 
 
 def test_labels_of_a_large_client_are_attacked_as_they_leave(audited, monkeypatch):
-    monkeypatch.setattr("fl_app.tools.audit.SCOUTS_TRAINED", 4)
+    monkeypatch.setattr("murmur_report.audit.SCOUTS_TRAINED", 4)
     bound, found = audited(LARGE, 8)[-1]
     assert math.isfinite(bound)
     assert found.likely <= bound

@@ -15,9 +15,9 @@ from typing import Any
 import pandas
 import yaml
 
-from fl_app.config.overrides import flat_texts
-from fl_app.report.reading import Source, number
-from fl_app.report.settings import (
+from fl_app.api import INTERVAL, RunSet, flat_texts, number, show_epsilon, with_interval
+from murmur.format import csv_cell
+from murmur_report.settings import (
     FROM_RAISED,
     RAISED,
     Grouping,
@@ -27,11 +27,6 @@ from fl_app.report.settings import (
     powers,
     score_names,
 )
-from fl_app.run.intervals import INTERVAL, with_interval
-from fl_app.run.progress import show_epsilon
-from murmur.format import csv_cell
-from murmur.privacy.statement import Statement
-from murmur.privacy.statement_text import NEIGHBOURS, UNITS
 
 Record = dict[str, Any]
 _POWER = re.compile(f"(?:([0-9.]+)[ \u00a0]×[ \u00a0])?10([{RAISED}]+)")
@@ -65,25 +60,7 @@ class Comparison:
     rows: tuple[tuple[str, str, str, str], ...]
 
 
-def run_records(source: Source) -> list[Record]:
-    """One record for each run: its folder, what differs between runs, seed, state, figures.
-
-    `fl_app.api.results` makes a frame of them, and `murmur report --csv` a file.
-    """
-    records = []
-    for run, varied in zip(source.runs, group(source.runs).varied, strict=True):
-        record: Record = {"run": run.name, "strategy": run.config.get("strategy", {}).get("name")}
-        record |= {key: _plain(value) for key, value in varied.items() if key != "strategy"}
-        record |= {"seed": run.seed, "state": run.state}
-        record |= _promised(run.statement)
-        for key, value in (run.metrics or {}).items():
-            finite = number(value)
-            record[key] = value if finite is None else finite
-        records.append(record)
-    return records
-
-
-def setting_records(source: Source) -> list[Record]:
+def setting_records(source: RunSet) -> list[Record]:
     """One record for each setting: its promise, mean and 95 % interval of its scores, ε, bytes.
 
     A score is that of the last five rounds; its interval is Student's t over the runs, and missing
@@ -113,7 +90,7 @@ def setting_records(source: Source) -> list[Record]:
     return records
 
 
-def epsilon_records(source: Source) -> list[Record]:
+def epsilon_records(source: RunSet) -> list[Record]:
     """One record for each setting with a statement: every ε of it; none of a void one."""
     records = []
     for setting in group(source.runs).settings:
@@ -124,24 +101,6 @@ def epsilon_records(source: Source) -> list[Record]:
             record["ε under assumptions"] = None if setting.is_void else setting.assumed
             records.append(record)
     return records
-
-
-def _promised(statement: Statement | None) -> Record:
-    """Whom a run's ε is for, against whom and on which condition; all None before it says so."""
-    names = ("unit", "neighbours", "adversary", "delta", "epsilon", _CONDITION, "void")
-    if statement is None:
-        return dict.fromkeys(names)
-    first = statement.guarantees[0]
-    values = (
-        UNITS[statement.unit],
-        NEIGHBOURS[statement.adjacency],
-        first.adversary,
-        statement.delta,
-        None if statement.doubts else first.stated,
-        "; ".join(first.assumptions) or "none: proven",
-        "; ".join(statement.doubts) or None,
-    )
-    return dict(zip(names, values, strict=True))
 
 
 def budget_records(grouping: Grouping) -> list[Record]:
@@ -358,16 +317,6 @@ def _power(found: re.Match[str]) -> str:
     """A power of ten of ``powers`` in LaTeX."""
     times = rf"{found[1]} \times " if found[1] else ""
     return f"${times}10^{{{found[2].translate(FROM_RAISED)}}}$"
-
-
-def _plain(text: str) -> Any:
-    """A typed value as an integer or a number where it is one, else as typed."""
-    try:
-        if "." in text or "e" in text.lower():
-            return float(text)
-        return int(text)
-    except ValueError:
-        return text
 
 
 def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:

@@ -19,10 +19,10 @@ from matplotlib.font_manager import get_font
 from PIL import Image
 
 from fl_app.cli import main
-from fl_app.report import figures, page
-from fl_app.report.reading import read
-from fl_app.report.settings import group
-from tests.fl_app.report.folders import write_run
+from fl_app.run.load import load_runs
+from murmur_report import charts, export, figures, page
+from murmur_report.settings import group
+from tests.run_folders import write_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = {
@@ -37,7 +37,7 @@ FIGURES = {
 
 @pytest.fixture
 def sweep(sweep_folder):
-    return group(read(sweep_folder).runs)
+    return group(load_runs(sweep_folder).runs)
 
 
 def plain(text: str) -> str:
@@ -57,12 +57,12 @@ def marks(svg: str) -> Counter[str]:
     return +found
 
 
-def on_the_page(figure: figures.Figure) -> Counter[str]:
+def on_the_page(figure: charts.Figure) -> Counter[str]:
     """Marks of all panels of a figure, each drawn alone as ``page.js`` does."""
     found: Counter[str] = Counter()
     for panel in figure.panels:
-        data = {"datasets": {"numbers": figure.numbers}, "config": figures.CONFIG}
-        chart = {**panel.chart, **data, "width": figures.WIDTH}
+        data = {"datasets": {"numbers": figure.numbers}, "config": charts.CONFIG}
+        chart = {**panel.chart, **data, "width": export.WIDTH}
         found += marks(vl_convert.vegalite_to_svg(json.loads(json.dumps(chart))))
     return found
 
@@ -72,15 +72,15 @@ def test_a_figure_that_stands_alone_has_the_marks_of_the_page(sweep, name):
     figure = FIGURES[name](sweep)
     shown = on_the_page(figure)
     assert sum(shown.values()) >= len(figure.panels)
-    assert marks(figures.as_svg(figure)) == shown
+    assert marks(export.as_svg(figure)) == shown
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_title_of_a_panel_reaches_into_the_next(sweep, name):
-    whole = figures.stand_alone(FIGURES[name](sweep))
+    whole = export.stand_alone(FIGURES[name](sweep))
     for chart, panel in zip(whole["concat"], FIGURES[name](sweep).panels, strict=True):
         assert plain(" ".join(chart["title"])) == plain(panel.title).replace("10⁻⁵", "1e-5")
-        assert all(len(line) * 7 <= figures.WIDTH for line in chart["title"])
+        assert all(len(line) * 7 <= export.WIDTH for line in chart["title"])
 
 
 def test_the_picture_that_the_command_writes_is_the_pages_with_what_papers_found(tmp_path):
@@ -96,9 +96,9 @@ def test_the_picture_that_the_command_writes_is_the_pages_with_what_papers_found
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     listed = re.search(r'id="figures">(.*?)</script>', text, re.S)
     drawn = json.loads(listed[1])["figures"]["rounds-accuracy"]
-    panels = [figures.Panel(**panel) for panel in drawn.pop("panels")]
+    panels = [charts.Panel(**panel) for panel in drawn.pop("panels")]
     svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert marks(svg) == on_the_page(figures.Figure(**drawn, panels=panels))
+    assert marks(svg) == on_the_page(charts.Figure(**drawn, panels=panels))
     assert "logged run" in svg  # the reference has a name in the legend
 
 
@@ -106,7 +106,7 @@ def test_every_figure_is_saved_a_column_wide_in_three_formats(sweep_folder, tmp_
     """84 mm, which are 238 points."""
     words = ["report", str(sweep_folder), "--out", str(tmp_path / "page"), "--figures"]
     assert main([*words, str(tmp_path / "figures")]) == 0
-    every = page.every_figure(read(sweep_folder))
+    every = page.every_figure(load_runs(sweep_folder))
     saved = {path.name for path in (tmp_path / "figures").iterdir()}
     assert saved == {f"{figure.id}.{end}" for figure in every for end in ("svg", "pdf", "png")}
     for figure in every:
@@ -271,4 +271,6 @@ def test_tables_for_papers_and_spreadsheets_have_the_pages_settings_and_scores(
         family = name.partition(",")[0]
         assert re.search(rf"{family}.*& {score.split()[0].replace('–', '--')}", latex)
     records = list(csv.DictReader(files["csv"].open(encoding="utf-8")))
-    assert [record["run"] for record in records] == [run.name for run in read(sweep_folder).runs]
+    assert [record["run"] for record in records] == [
+        run.name for run in load_runs(sweep_folder).runs
+    ]

@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 from fl_app.config.errors import ConfigError
-from fl_app.report.reading import read, read_run
-from tests.fl_app.report.folders import write_run
+from fl_app.run.load import load_run, load_runs
+from tests.run_folders import write_run
 
 
 def test_a_finished_run_is_read_whole(tmp_path):
     write_run(tmp_path / "run", "strategy=privatekt", "seed=3")
-    source = read(tmp_path / "run")
+    source = load_runs(tmp_path / "run")
     (run,) = source.runs
     assert not source.is_sweep
     assert (run.state, run.seed, run.last_round, run.planned_rounds) == ("finished", 3, 6, 6)
@@ -23,7 +23,7 @@ def test_a_finished_run_is_read_whole(tmp_path):
 
 
 def test_a_sweep_knows_finished_unfinished_failed_and_missing_jobs(sweep_folder):
-    source = read(sweep_folder)
+    source = load_runs(sweep_folder)
     assert [run.state for run in source.runs] == [
         *["finished"] * 9,
         "unfinished",
@@ -37,7 +37,7 @@ def test_a_folder_of_runs_is_a_sweep(tmp_path):
     for seed in (1, 2):
         write_run(tmp_path / f"run-{seed}", f"seed={seed}")
     (tmp_path / "notes").mkdir()
-    source = read(tmp_path)
+    source = load_runs(tmp_path)
     assert source.is_sweep
     assert [run.name for run in source.runs] == ["run-1", "run-2"]
     assert source.title == f"All of {tmp_path.name}: 2 runs"
@@ -46,7 +46,7 @@ def test_a_folder_of_runs_is_a_sweep(tmp_path):
 def test_a_folder_has_the_jobs_of_its_sweeps_beside_its_runs(tmp_path, sweep_folder):
     write_run(tmp_path / "all" / "single", "seed=1")
     shutil.copytree(sweep_folder, tmp_path / "all" / "sweep-mine")
-    source = read(tmp_path / "all")
+    source = load_runs(tmp_path / "all")
     assert source.title == "All of all: 13 runs, those of 1 sweep among them"
     assert source.runs[0].name == "single"
     assert all(run.name.startswith("sweep-mine/") for run in source.runs[1:])
@@ -56,7 +56,7 @@ def test_a_half_written_row_is_left_out(tmp_path):
     folder = write_run(tmp_path / "run", done=3)
     with open(folder.rows_path, "a", encoding="utf-8") as file:
         file.write('{"round": 4, "accu')
-    run = read_run(folder.path)
+    run = load_run(folder.path)
     assert (run.last_round, run.state, run.problems) == (3, "unfinished", ())
 
 
@@ -66,7 +66,7 @@ def test_a_half_written_row_is_left_out(tmp_path):
 def test_a_damaged_file_is_named_and_the_rest_is_read(tmp_path, name):
     folder = write_run(tmp_path / "run")
     (folder.path / name).write_bytes(b"\xff{]\n")
-    run = read_run(folder.path)
+    run = load_run(folder.path)
     assert [problem.split(":")[0] for problem in run.problems] == [name]
     assert run.statement_text
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_read(tmp_path, name):
 def test_reading_writes_nothing(tmp_path):
     folder = write_run(tmp_path / "run")
     before = sorted((p.name, p.stat().st_mtime_ns) for p in [folder.path, *folder.path.iterdir()])
-    read(folder.path)
+    load_runs(folder.path)
     after = sorted((p.name, p.stat().st_mtime_ns) for p in [folder.path, *folder.path.iterdir()])
     assert after == before
 
@@ -84,12 +84,12 @@ def test_no_run_and_no_sweep_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(ConfigError, match=r"sweep\.json"):
-        read(tmp_path)
+        load_runs(tmp_path)
 
 
 def test_infinite_epsilon_is_a_number(tmp_path):
     write_run(tmp_path / "run", "privacy.epsilon=inf")
-    (run,) = read(tmp_path / "run").runs
+    (run,) = load_runs(tmp_path / "run").runs
     assert run.statement is not None
     assert math.isinf(run.statement.guarantees[0].proven_total)
     assert json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[1])

@@ -8,29 +8,26 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
-from fl_app.report.figures import (
-    MOST_ROUNDS,
-    Axis,
-    byte_count,
+from fl_app.run.load import PartitionCounts, Run, load_runs
+from murmur_report.charts import MOST_ROUNDS, Axis, byte_count, thin
+from murmur_report.export import stand_alone
+from murmur_report.figures import (
     bytes_figure,
     epsilon_figure,
     partition_figure,
     rounds_figure,
     spend_figure,
-    stand_alone,
     swept_figure,
-    thin,
 )
-from fl_app.report.page import page
-from fl_app.report.reading import Held, Run, read
-from fl_app.report.settings import group
-from fl_app.report.tables import references
-from tests.fl_app.report.folders import write_run
+from murmur_report.page import page
+from murmur_report.settings import group
+from murmur_report.tables import references
+from tests.run_folders import write_run
 
 
 @pytest.fixture
 def sweep(sweep_folder):
-    return group(read(sweep_folder).runs)
+    return group(load_runs(sweep_folder).runs)
 
 
 def scale(panel, axis):
@@ -45,7 +42,7 @@ def test_a_band_is_the_95_percent_interval_of_the_mean_over_seeds(sweep):
     half = 12.7062 * 0.005  # of Student's t with one degree of freedom, times the standard error
     assert (line["low"], line["high"]) == pytest.approx((0.715 - half, 0.715 + half), abs=1e-6)
     assert line["runs"] == 2
-    assert "95% interval" in rounds_figure(sweep, "accuracy").reading
+    assert "95% interval" in rounds_figure(sweep, "accuracy").caption
 
 
 def test_rounds_have_a_panel_for_each_algorithm_on_the_same_axes(sweep):
@@ -71,7 +68,7 @@ def test_claimed_and_proven_share_an_axis_that_has_a_place_for_infinity(sweep):
 def test_an_unfinished_setting_is_not_compared_with_what_is_stated(tmp_path):
     write_run(tmp_path / "all" / "a", "privacy.epsilon=2", done=3)
     write_run(tmp_path / "all" / "b", "privacy.epsilon=4")
-    figure = epsilon_figure(group(read(tmp_path / "all").runs), "accuracy")
+    figure = epsilon_figure(group(load_runs(tmp_path / "all").runs), "accuracy")
     assert figure.panels[0].title == "No privacy statement yet"
     assert figure.numbers[0]["kind"] == "proven" and figure.numbers[0]["epsilon"] == 6
 
@@ -81,7 +78,7 @@ def test_accuracy_over_epsilon_has_a_line_for_each_value_of_another_key(tmp_path
         for k in (2, 4):
             words = [f"privacy.epsilon={budget}", f"strategy.K={k}", "strategy=privatekt"]
             write_run(tmp_path / f"{budget}-{k}", *words)
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     figure = swept_figure(grouping, "accuracy")
     assert figure.title == "Accuracy over ε by K" and len(figure.panels) == 1
     assert {n["line"].replace("\u00a0", " ") for n in figure.numbers} == {
@@ -142,7 +139,7 @@ def test_what_a_run_is_called_is_never_an_expression(tmp_path):
     evil = "'+alert(1)+'\"]); alert(2)//"
     for epsilon in (1, 2):
         write_run(tmp_path / str(epsilon), f"strategy.note={evil}", f"privacy.epsilon={epsilon}")
-    figure = rounds_figure(group(read(tmp_path).runs), "accuracy")
+    figure = rounds_figure(group(load_runs(tmp_path).runs), "accuracy")
     assert json.loads(json.dumps(figure.panels[0].chart)) == figure.panels[0].chart
     tests = [layer["transform"][0]["filter"] for layer in figure.panels[0].chart["layer"]]
     assert all(json.dumps(figure.panels[0].title) in test for test in tests)
@@ -154,11 +151,11 @@ def test_a_saved_figure_holds_numbers_and_colours_and_needs_no_page(sweep):
 
 
 def test_of_many_clients_an_even_choice_is_drawn():
-    held = Held(tuple(range(1000)), ((1, 3),) * 1000, 1000, 4000)
+    held = PartitionCounts(tuple(range(1000)), ((1, 3),) * 1000, 1000, 4000)
     figure = partition_figure(0, "run", held, "digits, IID")
     assert len({n["client"] for n in figure.numbers}) <= 121
     assert figure.numbers[1]["share"] == 0.75 and "1,000 clients, 4,000 examples" in figure.finding
-    assert "An even choice of 112 clients" in figure.reading
+    assert "An even choice of 112 clients" in figure.caption
 
 
 def test_a_figure_of_a_key_that_was_not_swept_is_refused(tmp_path, capsys):
@@ -228,39 +225,39 @@ def test_a_reference_lies_beside_the_settings_that_it_is_about():
 
 def test_a_line_ends_where_the_finding_says(tmp_path):
     write_run(tmp_path / "run", "strategy=fedavg")
-    figure = rounds_figure(group(read(tmp_path / "run").runs), "accuracy")
+    figure = rounds_figure(group(load_runs(tmp_path / "run").runs), "accuracy")
     assert "ends at 0.710" in figure.finding and figure.numbers[-1]["mean"] == 0.71
 
 
 def test_one_diverged_loss_makes_the_axis_logarithmic(tmp_path):
     for seed in ("1", "2", "3"):
         run = write_run(tmp_path / seed, "strategy=fedavg", f"seed={seed}", f"strategy.K={seed}")
-    figure = rounds_figure(group(read(tmp_path).runs), "loss")
+    figure = rounds_figure(group(load_runs(tmp_path).runs), "loss")
     assert "type" not in scale(figure.panels[0], "y")
     run.rows_path.write_text(run.rows_path.read_text().replace('"loss": 0.5', '"loss": 5e6'))
-    (panel,) = rounds_figure(group(read(tmp_path).runs), "loss").panels
+    (panel,) = rounds_figure(group(load_runs(tmp_path).runs), "loss").panels
     assert scale(panel, "y") == {"type": "log"}
     assert "log" in panel.chart["layer"][0]["encoding"]["y"]["title"]
 
 
 def test_a_void_epsilon_is_a_cross_and_called_proven_nowhere(tmp_path):
     write_run(tmp_path / "a", void="noise was seeded")
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     figure = epsilon_figure(grouping, "accuracy")
     assert [n["kind"] for n in figure.numbers] == ["claimed", "void"]
     assert "void" in figure.finding and "proven" not in figure.finding
-    assert "A cross: void" in figure.reading
+    assert "A cross: void" in figure.caption
     assert "cross" in json.dumps(figure.panels[0].chart)
     assert all("privacy void" in n["setting"] for n in spend_figure(grouping).numbers)
     write_run(tmp_path / "b", "strategy.K=9")
-    finding = epsilon_figure(group(read(tmp_path).runs), "accuracy").finding
+    finding = epsilon_figure(group(load_runs(tmp_path).runs), "accuracy").finding
     assert "1 of 1 settings" in finding and "void" not in finding
 
 
 def test_an_unfinished_run_on_seeded_noise_is_void_too(tmp_path):
     seeded = {"privacy": {"noise": "seeded"}}
     write_run(tmp_path / "a", done=2, extra=seeded)
-    figure = epsilon_figure(group(read(tmp_path).runs), "accuracy")
+    figure = epsilon_figure(group(load_runs(tmp_path).runs), "accuracy")
     assert [n["kind"] for n in figure.numbers] == ["void"]
 
 
@@ -271,18 +268,21 @@ def test_what_clients_spent_is_never_drawn_as_less_nor_what_was_found_as_more(
     [disc] = [n for n in spend_figure(sweep).numbers if n["key"] == "s0"]
     assert (disc["epsilon"], disc["clients"]) == (3.75, 2)
     write_run(tmp_path, "privacy.epsilon=1.2311", found=3.7492)
-    shown = epsilon_figure(group(read(tmp_path).runs), "accuracy").numbers
+    shown = epsilon_figure(group(load_runs(tmp_path).runs), "accuracy").numbers
     assert [n["epsilon"] for n in shown if n["kind"] != "proven"] == [1.24, 3.74]
 
 
 def test_an_epsilon_under_assumptions_is_not_drawn_as_proven(tmp_path):
     write_run(tmp_path / "a", honest=3)
-    figure = epsilon_figure(group(read(tmp_path).runs), "accuracy")
+    figure = epsilon_figure(group(load_runs(tmp_path).runs), "accuracy")
     assert [n["kind"] for n in figure.numbers] == ["claimed", "assumed"]
     assert "is assumed" in figure.finding and "proven" not in figure.finding
-    assert "not proven" in figure.reading
+    assert "not proven" in figure.caption
     write_run(tmp_path / "b", "strategy.K=9")
-    assert "is proven or assumed" in epsilon_figure(group(read(tmp_path).runs), "accuracy").finding
+    assert (
+        "is proven or assumed"
+        in epsilon_figure(group(load_runs(tmp_path).runs), "accuracy").finding
+    )
 
 
 def looks(panel):
@@ -301,8 +301,8 @@ def test_a_colour_is_an_algorithm_and_a_dash_a_setting_the_same_in_every_figure(
         for budget in (1, 2, 5):
             words = [f"strategy={name}", f"privacy.epsilon={budget}"]
             write_run(tmp_path / f"{name}-{budget}", *words)
-    grouping = group(read(tmp_path).runs)
-    alone = group([run for run in read(tmp_path).runs if "fedavg" in run.name])
+    grouping = group(load_runs(tmp_path).runs)
+    alone = group([run for run in load_runs(tmp_path).runs if "fedavg" in run.name])
     for settings in (grouping, alone):
         by_setting = {}
         for figure in (rounds_figure(settings, "accuracy"), bytes_figure(settings, "accuracy")):
@@ -322,7 +322,7 @@ def test_no_panel_has_more_than_eight_lines(tmp_path):
     for k in range(1, 19):
         for budget in (1, 2):
             write_run(tmp_path / f"{budget}-{k}", f"strategy.K={k}", f"privacy.epsilon={budget}")
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     for figure in (
         swept_figure(grouping, "accuracy"),
         epsilon_figure(grouping, "accuracy"),
@@ -343,12 +343,12 @@ def test_no_panel_has_more_than_eight_lines(tmp_path):
 def test_chance_and_without_noise_are_lines_across(tmp_path):
     for budget in ("1", "5", "inf"):
         write_run(tmp_path / budget, f"privacy.epsilon={budget}", chance=0.125)
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     swept = swept_figure(grouping, "accuracy")
     for figure in (swept, epsilon_figure(grouping, "accuracy")):
         levels = {n["level"]: n["mean"] for n in figure.numbers if "level" in n}
         assert levels == {"chance": 0.125, "without noise": pytest.approx(0.51)}
-        assert "chance" in figure.reading and "without noise" in figure.reading
+        assert "chance" in figure.caption and "without noise" in figure.caption
         rules = [layer for layer in figure.panels[0].chart["layer"] if rule_across(layer)]
         assert len(rules) == 2
     assert not any(n.get("x") == "∞" for n in swept.numbers if "level" not in n)
@@ -361,7 +361,7 @@ def test_several_lines_without_noise_have_their_settings_names(tmp_path):
     for k, budget, seed in ((1, "1", 1), (1, "inf", 1), (2, "1", 1), (2, "inf", 30)):
         words = [f"strategy.K={k}", f"privacy.epsilon={budget}", f"seed={seed}"]
         write_run(tmp_path / f"{k}-{budget}", *words)
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     figure = swept_figure(grouping, "accuracy")
     named = {n["shown"] for n in figure.numbers if n.get("level") == "without noise"}
     free = {s.marked_label for s in grouping.settings if s.is_without_noise}
@@ -378,20 +378,20 @@ def test_single_rounds_are_a_dot_plot(tmp_path):
         for seed in (1, 2):
             words = [f"privacy.epsilon={budget}", f"seed={seed}"]
             write_run(tmp_path / f"{budget}-{seed}", *words, rounds=1, chance=0.125)
-    figure = rounds_figure(group(read(tmp_path).runs), "accuracy")
+    figure = rounds_figure(group(load_runs(tmp_path).runs), "accuracy")
     [panel] = figure.panels
     kinds = [layer["mark"]["type"] for layer in panel.chart["layer"]]
     assert "line" not in kinds and "area" not in kinds and kinds.count("point") == 1
     dots = [n for n in figure.numbers if "level" not in n]
     assert [n["mean"] for n in dots] == [pytest.approx(0.215)] * 2
     assert all(n["low"] < n["mean"] < n["high"] for n in dots)
-    assert "a dot for each setting" in figure.reading
+    assert "a dot for each setting" in figure.caption
 
 
 def test_an_interval_ends_at_0_and_1_where_a_score_does(tmp_path):
     for seed in (1, 20):
         write_run(tmp_path / str(seed), f"seed={seed}")
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     [setting] = grouping.settings
     spread = setting.spread("accuracy")
     assert (spread["low"], spread["high"]) == (0, 1)
@@ -399,7 +399,7 @@ def test_an_interval_ends_at_0_and_1_where_a_score_does(tmp_path):
     for run in tmp_path.iterdir():
         rows = run / "rounds.jsonl"
         rows.write_text(rows.read_text().replace('"accuracy"', '"silhouette"'))
-    [setting] = group(read(tmp_path).runs).settings
+    [setting] = group(load_runs(tmp_path).runs).settings
     assert setting.spread("silhouette")["low"] < 0  # whose ends are others
 
 
@@ -409,7 +409,7 @@ def test_a_setting_that_learned_nothing_is_marked_everywhere(tmp_path):
             chance = {1: 0.9, 2: 0.715}[k]
             words = [f"strategy.K={k}", f"seed={seed}"]
             write_run(tmp_path / f"{k}-{seed}", *words, chance=chance)
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     all_of_it, one = grouping.settings
     assert all_of_it.marks == ("learned nothing",)
     assert one.marks == ("learned nothing in 1 of 2 runs",)
@@ -420,4 +420,4 @@ def test_a_setting_that_learned_nothing_is_marked_everywhere(tmp_path):
 
 
 def page_of(folder):
-    return page(read(folder), datetime(2026, 1, 2))
+    return page(load_runs(folder), datetime(2026, 1, 2))

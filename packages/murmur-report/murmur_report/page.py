@@ -13,22 +13,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import cache
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-import fl_app
-from fl_app.config.overrides import flat_texts
-from fl_app.report import ASSETS, figures, reading, settings, tables, template
-from fl_app.report.figures import additive_figure
-from fl_app.run.data_card import HEADING, DataCard
-from fl_app.run.intervals import INTERVAL, with_interval
-from fl_app.run.progress import show_epsilon
+from fl_app.api import (
+    HEADING,
+    INTERVAL,
+    DataCard,
+    Run,
+    RunSet,
+    flat_texts,
+    show_epsilon,
+    varied_values,
+    version,
+    with_interval,
+)
 from murmur.files import replace_file
 from murmur.format import format_number
 from murmur.privacy.statement_text import NEIGHBOURS, UNITS, canary_finding
+from murmur_report import charts, figures, settings, tables
+from murmur_report.charts import ASSETS, Figure
 
 _MOST_PARTITIONS = 8
 _KINDS = {"proven": "proven", "assumed": "if its conditions hold"}  # what a stated ε is
@@ -36,7 +44,7 @@ _MOST_SCORES = 6  # beside the first
 
 
 def page(
-    source: reading.Source,
+    source: RunSet,
     now: datetime,
     over: str | None = None,
     by: str | None = None,
@@ -57,7 +65,7 @@ def page(
     grouping = settings.group(source.runs)
     scores = settings.score_names(source.runs)
     main = scores[0] if scores else "accuracy"
-    shown, more, additive, partitions = _figures(source, grouping, over, by)
+    shown, more, partitions = _figures(source, grouping, over, by)
     cards = _cards(grouping)
     if publish:
         partitions = []
@@ -69,27 +77,28 @@ def page(
         "neighbours": NEIGHBOURS,
         "canary_finding": canary_finding,
         "three_digits": format_number,
-        "byte_count": figures.byte_count,
+        "byte_count": charts.byte_count,
         "with_interval": with_interval,
         "states_of": lambda runs: Counter(run.state for run in runs),
     }
-    every = [*shown, *more, *additive, *partitions]
+    every = [*shown, *more, *partitions]
     drawn = {
-        "config": figures.CONFIG,
-        "light": figures.LIGHT,
+        "config": charts.CONFIG,
+        "light": charts.LIGHT,
         "figures": {figure.id: asdict(figure) for figure in every},
     }
-    text: str = template("page.html", known, autoescape=True).render(
+    text: str = _template(known).render(
         source=source,
         made=now.strftime("%Y-%m-%d %H:%M"),
-        version=fl_app.version(),
-        style=figures.STYLE,
+        version=version(),
+        style=charts.STYLE,
         scripts=[(text, _digest(text)) for text in (vega(), script)],
         score=main.replace("_", " "),
         main=main,
         grouping=grouping,
-        colours=figures.COLOURS,
-        dashes=figures.DASHES,
+        varied=varied_values(source.runs),
+        colours=charts.COLOURS,
+        dashes=charts.DASHES,
         said=_KINDS,
         interval=INTERVAL,
         is_repeated=any(len(setting.final_scores(main)) > 1 for setting in grouping.settings),
@@ -98,7 +107,6 @@ def page(
         cards=cards,
         cards_heading=HEADING,
         partitions=partitions,
-        additive=additive,
         drawn=drawn,
         budget=tables.budget_records(grouping),
         statements=_statements(grouping),
@@ -111,18 +119,31 @@ def page(
     return text
 
 
-def every_figure(
-    source: reading.Source, over: str | None = None, by: str | None = None
-) -> list[figures.Figure]:
+def _template(known: Mapping[str, Any]) -> Template:
+    """Returns ``page.html`` with these values and filters; whatever it prints is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= known
+    environment.filters |= known
+    return environment.get_template("page.html")
+
+
+def every_figure(source: RunSet, over: str | None = None, by: str | None = None) -> list[Figure]:
     """All figures of the page; ``over`` and ``by`` as there."""
     parts = _figures(source, settings.group(source.runs), over, by)
     return [figure for part in parts for figure in part]
 
 
 def _figures(
-    source: reading.Source, grouping: settings.Grouping, over: str | None, by: str | None
-) -> tuple[list[figures.Figure], ...]:
-    """The figures of the first score, of others, of models, and of partitions."""
+    source: RunSet, grouping: settings.Grouping, over: str | None, by: str | None
+) -> tuple[list[Figure], ...]:
+    """Returns the figures of the first score, of others, and of partitions."""
     scores = settings.score_names(source.runs)
     main = scores[0] if scores else "accuracy"
     found = [
@@ -135,7 +156,7 @@ def _figures(
     shown = [figure for figure in found if figure is not None]
     others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
-    return shown, more, _additive(grouping), _partitions(grouping)
+    return shown, more, _partitions(grouping)
 
 
 @cache
@@ -146,7 +167,7 @@ def vega() -> str:
     ~/.cache), for this version of vl-convert.
     """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    file = cache_home / "murmur" / f"vega-{version('vl-convert-python')}.js"
+    file = cache_home / "murmur" / f"vega-{metadata.version('vl-convert-python')}.js"
     if file.exists():
         return file.read_text(encoding="utf-8")
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
@@ -180,7 +201,7 @@ def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
     return found
 
 
-def _partitions(grouping: settings.Grouping) -> list[figures.Figure]:
+def _partitions(grouping: settings.Grouping) -> list[Figure]:
     """A figure of each distinct partition, named by the first setting that has it.
 
     At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
@@ -210,24 +231,12 @@ def _cards(grouping: settings.Grouping) -> dict[DataCard, str]:
     return found
 
 
-def _additive(grouping: settings.Grouping) -> list[figures.Figure]:
-    """The fitted model of each setting's first finished run that has one of bins."""
-    drawn: list[figures.Figure] = []
-    for setting in grouping.settings:
-        for run in [r for r in setting.runs if r.layer is not None][:1]:
-            label = f"{setting.label}, seed {run.seed}"
-            figure = additive_figure(len(drawn), label, run)
-            if figure is not None and len(drawn) < _MOST_PARTITIONS:
-                drawn.append(figure)
-    return drawn
-
-
-def _component(run: reading.Run, name: str) -> str:
+def _component(run: Run, name: str) -> str:
     """The class that a group of the configuration builds, such as ``IID``; "unknown" for none."""
     return str(flat_texts(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
-def _common(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
+def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """What every run's configuration has in common, as dotted keys and values."""
     configs = [flat_texts(run.config) for run in runs if run.config]
     if not configs:
@@ -236,7 +245,7 @@ def _common(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
     return [(k, v) for k, v in first.items() if all(c.get(k) == v for c in configs)]
 
 
-def _made_by(runs: Sequence[reading.Run]) -> list[tuple[str, str]]:
+def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Versions, commits and dates of the runs.
 
     Returns:

@@ -8,18 +8,17 @@ import pytest
 from fl_app.api import results, run
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
-from fl_app.report.reading import read
-from fl_app.report.settings import group
-from fl_app.report.tables import (
+from fl_app.run.load import load_runs, run_records
+from murmur_report.settings import group
+from murmur_report.tables import (
     as_csv,
     as_latex,
     as_markdown,
     budget_records,
     epsilon_records,
-    run_records,
     setting_records,
 )
-from tests.fl_app.report.folders import write_run
+from tests.run_folders import write_run
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def sweep(tmp_path):
 
 
 def test_settings_have_means_and_intervals_over_seeds(sweep):
-    first, second = setting_records(read(sweep))
+    first, second = setting_records(load_runs(sweep))
     assert first["setting"].endswith("=\u00a01") and first["runs"] == second["runs"] == 3
     assert first["accuracy"] == pytest.approx(0.5 + 0.02)  # rounds 2 to 6, seeds 1 to 3
     half = 4.3027 * 0.01 / 3**0.5
@@ -104,7 +103,7 @@ def test_no_name_in_a_table_for_latex_is_a_command():
 
 def test_void_figures_are_marked_in_every_table(tmp_path):
     write_run(tmp_path / "a", void="noise was seeded")
-    source = read(tmp_path)
+    source = load_runs(tmp_path)
     assert "privacy void" in as_latex(setting_records(source))
     assert "privacy void" in as_markdown(setting_records(source))
     assert run_records(source)[0]["void"] == "noise was seeded"
@@ -122,7 +121,7 @@ def test_the_budget_shows_the_most_that_any_repetition_states(tmp_path):
     """Also where the first of them proves most, or has canaries that found less."""
     for seed, honest, found in ((1, 4, 0.1), (2, 3, 0.2)):
         write_run(tmp_path / str(seed), f"seed={seed}", honest=honest, found=found)
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     [setting] = grouping.settings
     [record] = budget_records(grouping)
     assert record["guarantee"].assumed_total == setting.stated

@@ -13,17 +13,24 @@ from typing import Any
 
 import pandas
 
-from fl_app.config.composition import MACHINE, PRECISION
-from fl_app.report.reading import Run, number
-from fl_app.run.intervals import interval, is_share, spread
-from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
+from fl_app.api import (
+    LAST_ROUNDS,
+    Run,
+    interval,
+    is_share,
+    number,
+    short_name,
+    show_epsilon,
+    spread,
+    typed,
+    value_of,
+    varied_values,
+)
 from murmur.format import pluralize
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.statement_text import promise
 
-# Seeds are what is averaged.
-_NO_SETTING = ("seed", "hydra", *MACHINE)
 # What a row holds beside scores.
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
 _BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
@@ -215,11 +222,9 @@ class Grouping:
 
     Attributes:
         settings: each family's together, in the order of their values.
-        varied: for each run, dotted key -> value of what tells runs apart.
     """
 
     settings: tuple[Setting, ...]
-    varied: tuple[Mapping[str, str], ...]
 
     @property
     def families(self) -> list[str]:
@@ -279,12 +284,10 @@ def group(runs: Sequence[Run]) -> Grouping:
     Runs are alike where they agree in all that may change a result but the seed. A key that only
     repeats the algorithm's name tells nothing apart.
     """
-    keys = list(dict.fromkeys(key for run in runs for key in typed(run)))
-    values = [{key: value_of(run, key) for key in keys} for run in runs]
-    differing = [key for key in keys if len({value[key] for value in values}) > 1]
+    values = varied_values(runs)
     families = _families(runs)
     apart = pandas.DataFrame(values).groupby(pandas.Series(families)).nunique().gt(1).any()
-    telling = [key for key in differing if apart[key]]  # others only repeat the algorithm's name
+    telling = [key for key in apart.index if apart[key]]  # others only repeat the algorithm's name
     gathered: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run, value, family in zip(runs, values, families, strict=True):
         chosen = tuple(value[key] for key in telling)
@@ -297,38 +300,7 @@ def group(runs: Sequence[Run]) -> Grouping:
         own = dict(zip(telling, chosen, strict=True))
         alike = tuple(gathered[family, chosen])
         settings.append(Setting(f"s{index}", family, own, names.index(family), earlier, alike))
-    return Grouping(tuple(settings), tuple({k: v[k] for k in differing} for v in values))
-
-
-def typed(run: Run) -> dict[str, str]:
-    """The overrides that may change a result.
-
-    Returns:
-        Dotted key -> value as typed.
-    """
-    words = (word.lstrip("+~").partition("=") for word in run.overrides)
-    return {key: value for key, _, value in words if _matters(key)}
-
-
-def value_of(run: Run, key: str) -> str:
-    """What ``key`` is in ``run``, typed or not.
-
-    Returns:
-        A text; a group's value is the name of its choice, and "–" stands for none.
-    """
-    if key in typed(run):
-        return typed(run)[key]
-    value: Any = run.config
-    for part in key.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        else:
-            value = None
-    if isinstance(value, Mapping):
-        value = value.get("name") or str(value.get("_target_", "…")).rsplit(".", 1)[-1]
-    if value is None:
-        return "–"
-    return str(value)
+    return Grouping(tuple(settings))
 
 
 def score_names(runs: Iterable[Run]) -> list[str]:
@@ -393,14 +365,6 @@ def _largest(values: Iterable[float | None]) -> float | None:
 def _is_score(row: Mapping[str, Any], name: str) -> bool:
     """Whether ``name`` is a figure of ``row`` that says how good the model is."""
     return name not in _BOOKKEEPING and number(row[name]) is not None
-
-
-def _matters(key: str) -> bool:
-    """Whether an override may change a result."""
-    if key == PRECISION:
-        return True
-    plain = key.replace("/", ".")
-    return not any(plain == name or plain.startswith(f"{name}.") for name in _NO_SETTING)
 
 
 def _families(runs: Sequence[Run]) -> list[str]:

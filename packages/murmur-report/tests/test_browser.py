@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from fl_app.report.page import page as render
-from fl_app.report.reading import read
-from tests.fl_app.report.folders import write_run
+from fl_app.run.load import load_runs
+from murmur_report.page import page as render
+from tests.run_folders import write_run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,7 +51,7 @@ def browser():
 @pytest.fixture(scope="module")
 def report(sweep_folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(read(sweep_folder), datetime(2026, 1, 2, 3, 4)), encoding="utf-8")
+    path.write_text(render(load_runs(sweep_folder), datetime(2026, 1, 2, 3, 4)), encoding="utf-8")
     return path
 
 
@@ -265,7 +265,7 @@ def test_what_a_run_contains_stays_text(view, tmp_path):
     folder = write_run(tmp_path / "run", f"strategy.note={EVIL}", done=4, extra={"note": EVIL})
     folder.save_error(EVIL)
     path = tmp_path / "report.html"
-    path.write_text(render(read(folder.path), datetime(2026, 1, 2)), encoding="utf-8")
+    path.write_text(render(load_runs(folder.path), datetime(2026, 1, 2)), encoding="utf-8")
     tab = view(path)
     assert outside(tab) == []
     assert tab.evaluate("typeof window.hacked") == "undefined"

@@ -3,9 +3,9 @@
 import pytest
 
 from fl_app.config.overrides import flat_texts
-from fl_app.report.reading import Run, read
-from fl_app.report.settings import group
-from tests.fl_app.report.folders import write_run
+from fl_app.run.load import Run, load_runs, varied_values
+from murmur_report.settings import group
+from tests.run_folders import write_run
 
 
 def run(*words, **config):
@@ -13,7 +13,7 @@ def run(*words, **config):
 
 
 def test_seeds_are_repetitions_and_budgets_are_settings_in_their_order(sweep_folder):
-    grouping = group(read(sweep_folder).runs)
+    grouping = group(load_runs(sweep_folder).runs)
     assert [s.label.replace("\u00a0", " ") for s in grouping.settings] == [
         "PrivateKT, ε = 1",
         "PrivateKT, ε = 5",
@@ -59,7 +59,7 @@ def test_groups_are_named_by_their_choice_where_nobody_typed_it():
         run("partition=shards", partition={"_target_": "murmur.learning.data.partitions.Shards"}),
         run(partition={"_target_": "murmur.learning.data.partitions.IID"}),
     ]
-    assert {v["partition"] for v in group(runs).varied} == {"shards", "IID"}
+    assert {v["partition"] for v in varied_values(runs)} == {"shards", "IID"}
 
 
 def test_flat_keeps_empty_groups_and_nulls():
@@ -74,7 +74,7 @@ def test_a_run_that_was_done_twice_is_no_second_seed(tmp_path):
     """Its band would be narrow, or none, though nothing is known of other seeds."""
     for name, seed in (("a", 1), ("again", 1), ("b", 2)):
         write_run(tmp_path / name, f"seed={seed}")
-    grouping = group(read(tmp_path).runs)
+    grouping = group(load_runs(tmp_path).runs)
     [setting] = grouping.settings
     assert setting.final_scores("accuracy") == pytest.approx([0.51, 0.52])
     last = grouping.curves("accuracy").iloc[-1]

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from fl_app.cli import main
-from tests.fl_app.report.folders import write_run
 from tests.fl_app.running import run_inline
+from tests.run_folders import write_run
 
 
 def test_a_real_run_has_its_report_in_its_folder(tmp_path, capsys):

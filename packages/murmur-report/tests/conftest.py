@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.fl_app.report.folders import write_sweep
+from tests.run_folders import write_sweep
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
 """``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
 Every adversary of the privacy statement is given what it sees: a client's message (labels and
-evaluations as well), a secure sum, or the next model (``fl_app.attack``), for two neighbours
-of the claim's own unit and adjacency (``Pair``). Each is attacked twice: one
-release, and all of a client's over the run, of models the last one. What it achieves is a lower
-bound on ε with 99.9% confidence: above the proven figure it shows a broken mechanism or proof, far
-below it an attack that is not the worst one; above what a paper claims it refutes the paper.
+evaluations as well), a secure sum, or the next model (``views``, ``sums``), for two neighbours of
+the claim's own unit and adjacency (``neighbours``). Each is attacked twice: one release, and all of
+a client's over the run, of models the last one. The result is a lower bound on ε with 99.9%
+confidence: above the proven figure it shows a broken mechanism or proof, far below it an attack
+that is not the worst one; above what a paper claims it refutes the paper.
 
 The words after it are a run's folder, into whose statement the measured ε of one release is
 written, or settings as for a run.
@@ -26,16 +26,24 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
-import fl_app.console
-from clients.base import Task
-from clients.protected_evaluation import PROTECTED
-from fl_app import attack
-from fl_app.attack import Finding, Messages, Pair, Source, View
-from fl_app.config.composition import changed, compose, load
-from fl_app.config.errors import ConfigError
-from fl_app.report.reading import read_stated
-from fl_app.run import experiment, hosts, progress, results
-from fl_app.tools.options import parser_of
+from fl_app.audit_api import (
+    PROTECTED,
+    CohortStrategy,
+    ConfigError,
+    Experiment,
+    RunFolder,
+    SimulatedHost,
+    SimulatedSite,
+    Task,
+    changed,
+    compose,
+    console,
+    load,
+    load_stated,
+    parser_of,
+    show_epsilon,
+    with_evaluation,
+)
 from murmur.format import format_number, pluralize
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import CONFIDENCE, refuted_at
@@ -43,10 +51,12 @@ from murmur.privacy.events import Adjacency, RepeatedEvent, SummedEvent, Unit, r
 from murmur.privacy.guarantee import Exposure, Guarantee
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import MORE_FOUND, Statement
-from murmur.round.client_evaluation import with_evaluation
-from murmur.round.site import SimulatedSite
-from strategies.base import CohortStrategy
+from murmur_report.attack import TRIED, AttackResult, attack
+from murmur_report.neighbours import NeighbourPair, neighbours
+from murmur_report.sums import Asked, EvaluationSums, SecureSum, SumRefusedError
+from murmur_report.views import Messages, Source, View, added, view_of
 
+OPTIONS = Path(__file__).with_name("options.yaml")
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
 # noise it is done once, else for each release.
 RUNS = 20_000
@@ -95,14 +105,14 @@ class Effort:
         seen = max(LEAST, often // count)
         return max(FEWEST, int(self.share * seen)), max(FEWEST, int(self.share * scouts))
 
-    def plan(self, view: View, pairs: Sequence[Pair], seen: int, scouts: int) -> None:
+    def plan(self, view: View, pairs: Sequence[NeighbourPair], seen: int, scouts: int) -> None:
         """Note how long an attack would take, by one look."""
         assert self.planned is not None
         view(pairs[0].one, NoiseGenerator.from_os())  # whatever is done once
         start = time.monotonic()
         view(pairs[0].one, NoiseGenerator.from_os())
         each = time.monotonic() - start
-        self.planned.append(2 * each * (seen + len(pairs) * (scouts + attack.TRIED)))
+        self.planned.append(2 * each * (seen + len(pairs) * (scouts + TRIED)))
 
     def watched(self, view: View, looks: int) -> View:
         """``view``, of which every look moves the bar by its part of one attack."""
@@ -181,7 +191,7 @@ class Bound:
 
         return cls(releases, delta, said.stated, is_assumed, claimed, unit, adjacency, at)
 
-    def beaten_at(self, found: Finding) -> float | None:
+    def beaten_at(self, found: AttackResult) -> float | None:
         """A δ at which more was counted than is proven there; None: at none that was looked at."""
         return refuted_at(found.profile, self.at)
 
@@ -196,7 +206,7 @@ def main(argv: list[str]) -> int:
     Raises:
         ConfigError: settings that cannot be, or a run whose statement cannot be read.
     """
-    options = parser_of("audit").parse_args(argv)
+    options = parser_of("audit", OPTIONS).parse_args(argv)
     if options.runs is not None and options.runs < 8:
         raise ConfigError(f"--runs={options.runs}: must be at least 8")
     folder = None
@@ -204,7 +214,7 @@ def main(argv: list[str]) -> int:
     if options.words and Path(options.words[0]).is_dir():
         folder = Path(options.words[0])
         config = load(folder / "config.yaml")
-        _, statement = read_stated(folder)
+        _, statement = load_stated(folder)
         # The largest of many looks would hold with less confidence than each of them. But a figure
         # that was refuted stays so, whatever a later look finds.
         kept = (g if g.attack_beats else replace(g, measured=None) for g in statement.guarantees)
@@ -212,15 +222,15 @@ def main(argv: list[str]) -> int:
     else:
         config = compose(options.words)
     effort, attacks = _planned(config, options)
-    strategy = experiment.Experiment(config).strategy
+    strategy = Experiment(config).strategy
     broken = False
-    console = fl_app.console.console()
+    terminal = console()
     columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal, transient=True)
     with tempfile.TemporaryDirectory() as scratch, bar:
         task = bar.add_task("", total=attacks)
         effort.advance = lambda part: bar.advance(task, part)
-        node = hosts.SimulatedHost(config, SimulatedSite.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is None:
@@ -234,7 +244,7 @@ def main(argv: list[str]) -> int:
     if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
         print("the last model: follows from what is attacked above, and has no claim of its own")
     if folder is not None and statement is not None:
-        results.RunFolder(folder).save_statement(statement)
+        RunFolder(folder).save_statement(statement)
     if broken:
         print(
             "The attack beats the bound: mechanism or proof is broken, or an assumption is false.",
@@ -257,8 +267,8 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     """
     effort = Effort(options.runs, planned=[])
     with tempfile.TemporaryDirectory() as scratch:
-        node = hosts.SimulatedHost(config, SimulatedSite.of(Path(scratch)))
-        for _ in findings(experiment.Experiment(config).strategy, node, effort):
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
+        for _ in findings(Experiment(config).strategy, node, effort):
             pass
     assert effort.planned is not None
     minutes = sum(effort.planned) / 60
@@ -275,8 +285,8 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
 
 
 def findings(
-    strategy: CohortStrategy, node: hosts.SimulatedHost, effort: Effort, only: Threat | None = None
-) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+    strategy: CohortStrategy, node: SimulatedHost, effort: Effort, only: Threat | None = None
+) -> Iterator[tuple[Exposure, Bound, AttackResult | None]]:
     """Attack every adversary of the run, sums and evaluations as well.
 
     Args:
@@ -310,14 +320,14 @@ def findings(
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
-            yield from _sums(attack.SecureSum, node, exposure, statement, effort)
+            yield from _sums(SecureSum, node, exposure, statement, effort)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
         threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
-            view = attack.view_of(threat, strategy, messages, count)
+            view = view_of(threat, strategy, messages, count)
             bound = Bound.of(exposure, statement, count)
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
@@ -329,7 +339,7 @@ def findings(
             continue
         release = next(releases(exposure.per_round))
         own = replace(statement, unit=release.unit, adjacency=release.adjacency)
-        view = attack.view_of(exposure.threat, strategy, asked, 1)
+        view = view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
         yield exposure, bound, _attack(node, exposure, bound, asked, view, effort)
     evaluation = strategy.evaluation
@@ -340,16 +350,16 @@ def findings(
         adversary = "a server that sees sums of protected evaluations only"
         seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
         seen = with_evaluation(seen, event, {0: 1})
-        yield from _sums(attack.EvaluationSums, node, seen, statement, effort)
+        yield from _sums(EvaluationSums, node, seen, statement, effort)
 
 
 def _sums(
-    kind: type[attack.SecureSum],
-    node: hosts.SimulatedHost,
+    kind: type[SecureSum],
+    node: SimulatedHost,
     exposure: Exposure,
     statement: Statement,
     effort: Effort,
-) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+) -> Iterator[tuple[Exposure, Bound, AttackResult | None]]:
     """Attack sums in which the heaviest and the lightest client take part, beside what they charge.
 
     Each once with all clients asked alike, and once with all others asked for no noise, as a server
@@ -366,7 +376,7 @@ def _sums(
     config = changed(node.config, "privacy.secure_aggregation", "on")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            strategy = experiment.Experiment(config).strategy
+            strategy = Experiment(config).strategy
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return
@@ -384,13 +394,13 @@ def _sums(
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = attack.Asked(config, SimulatedSite.of(place / "own"))
+            own = Asked(config, SimulatedSite.of(place / "own"))
             others = own
             if lie:
-                others = attack.Asked(asked_for[lie], SimulatedSite.of(place / "others"))
+                others = Asked(asked_for[lie], SimulatedSite.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
-            except attack.SumRefusedError as refused:
+            except SumRefusedError as refused:
                 seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
                 yield seen, Bound.of(seen, statement, 1), None
                 continue
@@ -399,11 +409,11 @@ def _sums(
 
 def _summed(
     strategy: CohortStrategy,
-    summed: attack.SecureSum,
+    summed: SecureSum,
     exposure: Exposure,
     statement: Statement,
     effort: Effort,
-) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+) -> Iterator[tuple[Exposure, Bound, AttackResult | None]]:
     """Attack one release in ``summed``, and all of the run, beside what the ledger charges.
 
     What is charged for one such sum takes the place of the exposure's own cost; for the rest
@@ -413,13 +423,11 @@ def _summed(
     part = summed.parts[summed.victim]
     for count in _releases(strategy, part.task, exposure.threat):
         bound = Bound.of(exposure, statement, count)
-        view = attack.added(summed, count)
+        view = added(summed, count)
         yield exposure, bound, _attack(summed.node, exposure, bound, part, view, effort)
 
 
-def _further(
-    strategy: CohortStrategy, node: hosts.SimulatedHost
-) -> Iterator[tuple[Exposure, Messages]]:
+def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
     """What clients release beside the rounds' answers: before the rounds, and evaluations.
 
     Yields:
@@ -453,13 +461,13 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
 
 
 def _attack(
-    node: hosts.SimulatedHost,
+    node: SimulatedHost,
     exposure: Exposure,
     bound: Bound,
     messages: Messages,
     view: View | None,
     effort: Effort,
-) -> Finding | None:
+) -> AttackResult | None:
     """Attack the releases of ``bound`` together, with the pair that is told apart best.
 
     Args:
@@ -467,7 +475,7 @@ def _attack(
         exposure: the adversary, and what one release costs.
         bound: how many releases, and between which neighbours they are proven.
         messages: the client, and what it is asked.
-        view: as ``fl_app.attack.attack``.
+        view: as ``fl_app.attack``.
         effort: how often to look.
 
     Returns:
@@ -476,13 +484,13 @@ def _attack(
     if view is None or math.isinf(bound.epsilon):
         return None
     data = node.data.of(messages.task.client)
-    pairs = attack.neighbours(messages, data, exposure, bound.unit, bound.adjacency)
+    pairs = neighbours(messages, data, exposure, bound.unit, bound.adjacency)
     seen, scouts = effort.looks(messages, bound.releases)
     if effort.planned is not None:
         effort.plan(view, pairs, seen, scouts)
         return None
-    watched = effort.watched(view, 2 * (seen + len(pairs) * (scouts + attack.TRIED)))
-    return attack.attack(watched, pairs, bound.delta, seen, scouts, exposure.per_round)
+    watched = effort.watched(view, 2 * (seen + len(pairs) * (scouts + TRIED)))
+    return attack(watched, pairs, bound.delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
@@ -513,7 +521,7 @@ def first_task(strategy: CohortStrategy) -> Task:
     return Task(1, client, model, arrays, settings)
 
 
-def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
+def _show(exposure: Exposure, bound: Bound, found: AttackResult | None) -> None:
     """Print one adversary's claimed, proven or assumed, and measured ε.
 
     ``found``: None where it was not attacked.
@@ -525,11 +533,11 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     elif exposure.threat is Threat.CENTRAL:
         what = f"the model after {bound.releases} rounds"
     if bound.claimed is not None:
-        print(f"  claimed ε   {progress.show_epsilon(bound.claimed)} for {what}")
+        print(f"  claimed ε   {show_epsilon(bound.claimed)} for {what}")
     kind = "proven "
     if bound.is_assumed:
         kind = "assumed"
-    print(f"  {kind} ε   {progress.show_epsilon(bound.epsilon)} for {what}")
+    print(f"  {kind} ε   {show_epsilon(bound.epsilon)} for {what}")
     if math.isinf(bound.epsilon):
         print("  measured ε  not attacked: unprotected")
         return
@@ -562,7 +570,9 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)
 
 
-def _measured(statement: Statement, exposure: Exposure, bound: Bound, found: Finding) -> Statement:
+def _measured(
+    statement: Statement, exposure: Exposure, bound: Bound, found: AttackResult
+) -> Statement:
     """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
 
     It is that of one release, by counting.
