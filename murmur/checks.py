@@ -42,7 +42,7 @@ def require_finite(name: str, x: "NDArray[Any]") -> None:
 
 
 def is_finite(x: "NDArray[Any]") -> bool:
-    """Whether ``x`` holds neither NaN nor infinities."""
+    """True if ``x`` holds neither NaN nor infinities."""
     import numpy as np  # a ledger, whose events are checked here, does without
 
     if x.size <= BLOCK_ENTRIES:
@@ -70,7 +70,7 @@ def require_number(name: str, value: object, least: float, most: float) -> None:
 
 
 def is_within(x: "NDArray[Any]", least: float, greatest: float) -> bool:
-    """Whether all entries lie in [``least``, ``greatest``], as NaN does not."""
+    """True if all entries lie in [``least``, ``greatest``]; NaN does not."""
     flat = x.reshape(-1)
     parts = (flat[block] for block in blocks(flat.size))
     return all(least <= part.min() and part.max() <= greatest for part in parts)

@@ -94,7 +94,7 @@ def field_hints(kind: Any) -> dict[str, Any]:
 
 
 def allowed_by(hint: Any, faults: Iterable[str]) -> str:
-    """What ``hint`` allows, in the words behind "must": "be an integer of at least 1, or null".
+    """Values that ``hint`` allows, in words behind "must": "be an integer of at least 1, or null".
 
     Args:
         hint: a type, with ``Annotated`` and pydantic's ``Field`` for a range.

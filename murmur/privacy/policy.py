@@ -64,7 +64,7 @@ def elements(event: Event) -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a device may release; as it stands without arguments, nothing.
+    """Releases that a device allows; by default, none.
 
     Attributes:
         source: names the policy in refusals.
@@ -221,7 +221,7 @@ class Policy:
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
 
     def _check_statement(self, event: Event) -> None:
-        """Whom ``event`` protects, between which neighbours, and under which assumptions.
+        """Check the unit, the neighbours and the assumptions of ``event``.
 
         An event that cannot be charged is refused before anything else is asked of it.
         """
@@ -241,7 +241,7 @@ class Policy:
                     raise self._refusal("assumption", name, allowed, "assumptions")
 
     def _check_neighbours(self, stated: Neighbours, unit: Unit) -> None:
-        """Whether a release between ``stated`` ones protects every ``unit`` as the policy says."""
+        """Check that a release for ``stated`` neighbours protects a ``unit`` as the policy says."""
         exchanged = Neighbours(unit, Adjacency.REPLACE_ONE)  # follows for a unit if anything does
         if stated.steps(exchanged) is None:
             allowed = f"only what protects a whole {unit}"
@@ -255,7 +255,7 @@ class Policy:
             raise self._refusal("adjacency", asked, allowed, "adjacency")
 
     def _check_element(self, event: Event) -> None:
-        """Whether this part of a release may leave: unprotected, in a sum, or by a mechanism."""
+        """Check that this part of a release may leave: unprotected, in a sum, or by a mechanism."""
         if isinstance(event, events.NonPrivateEvent):
             if not self.allow_non_private:
                 allowed = "protected releases only"
@@ -270,7 +270,7 @@ class Policy:
             self._check_mechanism(event, self.mechanisms)
 
     def _check_mechanism(self, event: Event, allowed: Mapping[str, float]) -> None:
-        """Whether the mechanism behind ``event`` is ``allowed``, and not weaker than that.
+        """Check that the mechanism behind ``event`` is ``allowed``, and not weaker than that.
 
         A subclass of an event has none: its parameters may mean other things.
         """
@@ -289,7 +289,7 @@ class Policy:
             raise self._refusal(quantity, value, limit, f"mechanisms.{name}.{mechanism.limit}")
 
     def _check_epsilon(self, whose: str, event: Event, limit: float, key: str) -> None:
-        """Whether the ε of ``event`` is within ``limit``, which the policy has under ``key``.
+        """Check that the ε of ``event`` is within ``limit``, which the policy has under ``key``.
 
         ``whose``: in words, for the refusal. What cannot be accounted for cannot be allowed.
         """
@@ -308,7 +308,7 @@ class Policy:
             raise self._refusal(f"epsilon {whose}", format_number(spend), allowed, key)
 
     def _keeps(self, event: Event, limit: float) -> bool:
-        """Whether ``event`` is Gaussian noise that keeps ``limit``, where ``math`` alone can tell.
+        """True if ``event`` is Gaussian noise that keeps ``limit``, where ``math`` alone can tell.
 
         A device answers each message in a process of its own, and SciPy takes as long to load as
         many an answer to compute: the accountant is asked where this says nothing.

@@ -251,7 +251,7 @@ def _mechanisms(key: str, value: object) -> dict[str, float]:
 
 
 def _guard(key: str, value: object) -> GuardRules | None:
-    """What locks a foreign app in; None where the key is not there."""
+    """Rules that lock a foreign app in; None where the key is not there."""
     if value is None:
         return None
     if isinstance(value, dict):

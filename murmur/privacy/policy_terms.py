@@ -31,11 +31,11 @@ class Mechanism:
 
     @property
     def is_least(self) -> bool:
-        """Whether the limit is the least strength, rather than the greatest, that is allowed."""
+        """True if the limit is the least strength, rather than the greatest, that is allowed."""
         return self.limit.startswith("min_")
 
     def allows(self, event: Event, limit: float) -> bool:
-        """Whether ``event`` is no weaker than ``limit``; NaN never is."""
+        """True if ``event`` is no weaker than ``limit``; NaN never is."""
         strength = self.strength(event)
         if self.is_least:
             return strength >= limit
@@ -67,7 +67,7 @@ MECHANISMS = {
 
 @dataclass(frozen=True)
 class AloneRules:
-    """What a training costs that a server asks for without Murmur (`murmur guard`).
+    """Protection of a training that a server asks for without Murmur (`murmur guard`).
 
     Attributes:
         epsilon: of one answer, at the policy's δ, against whoever reads it.
@@ -80,7 +80,7 @@ class AloneRules:
 
 @dataclass(frozen=True)
 class GuardRules:
-    """What an owner lets a foreign app have that is locked in (`murmur guard`).
+    """Resources and data of a foreign app that is locked in (`murmur guard`).
 
     Attributes:
         bundles: SHA-256, in lower-case hex, of the apps that may run; empty: any.

@@ -77,7 +77,7 @@ class LocalData:
         return len(self.indices)
 
     def contents(self) -> Iterator[bytes]:
-        """What each record holds, in the order of ``indices``; equal records are equal bytes.
+        """Bytes of each record, in the order of ``indices``; equal records are equal bytes.
 
         Of the sources, not of features: their last bits may depend on the rows beside them.
         """

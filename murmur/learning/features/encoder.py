@@ -26,7 +26,7 @@ _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
 
 
 def licence_of(folder: Path) -> str:
-    """What the encoder's own page says of its licence; "not stated" where it says nothing."""
+    """Licence of the encoder, as its own page states it; else "not stated"."""
     page = folder / "README.md"
     lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else []
     for line in lines[:40]:

@@ -128,7 +128,7 @@ def backbone(
     size: Annotated[int, Field(ge=1, le=4_096)] = 64,
     components: int = 400,
 ) -> Features:
-    """What a torchvision classifier computes before its last layer.
+    """A torchvision classifier without its last layer.
 
     Args:
         architecture: torchvision's name of it.

@@ -281,7 +281,7 @@ def _keep_constants(layer: nn.Module) -> None:
 
 
 def _channels_first(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """What a convolution must see, for Opacus (1.6) takes its strides for granted.
+    """Make a convolution's input channels-first, since Opacus (1.6) takes its strides for granted.
 
     From an input that is channels-last wrong gradients would come without a word. What it gives is
     channels-last, as its weight is (``_channels_last``), since pooling is then several times
@@ -329,7 +329,7 @@ def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
 
 
 def _factors(gradients: list[Tensor], norm: float) -> Tensor:
-    """What takes each example's gradient to the grid, no longer than 2¹⁸ steps: (B, 1)."""
+    """Factors that bring each example's gradient to the grid, within 2¹⁸ steps: (B, 1)."""
     parts = [part for gradient in gradients for part in gradient.split(_COLUMNS, dim=1)]
     norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts]).double()
     lengths = torch.linalg.vector_norm(norms, dim=0)

@@ -100,7 +100,7 @@ class Trainer:
 
     @property
     def has_dropout(self) -> bool:
-        """Whether the model's training pass differs from its inference."""
+        """True if the model's training pass differs from its inference."""
         kinds = (Dropout, nn.modules.dropout._DropoutNd)
         return any(m.p > 0 for m in self._module.modules() if isinstance(m, kinds))
 

@@ -44,7 +44,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
 def discrete_noise_multiplier(
     epsilon: float, delta: float, count: int, steps: float = math.inf
 ) -> float:
-    """The same for discrete Gaussian noise: what its grid adds is paid for.
+    """Least noise multiplier of discrete Gaussian noise, with what its grid adds paid for.
 
     Args:
         epsilon: of all releases together, finite and above 0.

@@ -75,7 +75,7 @@ def project_simplex(x: ArrayLike) -> NDArray[np.float64]:
 
 
 class _Scale(NamedTuple):
-    """What makes a vector short enough: its largest entry, and by what it is then multiplied."""
+    """Scale that makes a vector short enough: its largest entry, and the factor for the rest."""
 
     unit: np.float64
     factor: float

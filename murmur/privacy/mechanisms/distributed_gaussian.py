@@ -117,7 +117,7 @@ class DistributedGaussian:
 
     @property
     def max_abs(self) -> int:
-        """What one client's noise stays within, in grid steps: what a codec must leave room for.
+        """Bound of one client's noise in grid steps, for which a codec must leave room.
 
         Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
         """

@@ -159,11 +159,11 @@ class GridMechanism(ABC):
 
     @abstractmethod
     def _scale(self) -> Fraction:
-        """Of the noise, in grid steps; ValueError where it is out of range."""
+        """Scale of the noise in grid steps; ValueError where it is out of range."""
 
     @abstractmethod
     def _sampler(self) -> Sampler:
-        """Of the noise."""
+        """Sampler of the noise."""
 
     def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
         """Round ``x`` to the grid and add noise.

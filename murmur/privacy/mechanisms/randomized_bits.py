@@ -59,7 +59,7 @@ class BinaryRandomizedResponse:
         return math.log1p(2 * self.gamma / (Fraction(1, 2) - Fraction(self.gamma)))
 
     def event(self, bits: int, sensitivity_bits: int | None = None) -> RandomizedBitsEvent:
-        """What randomising a vector of ``bits`` bits did.
+        """Event of randomising a vector of ``bits`` bits.
 
         Args:
             bits: length of the vector.

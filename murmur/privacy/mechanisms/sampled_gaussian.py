@@ -60,7 +60,7 @@ class SampledGaussian:
         return self._noise().privatize_integers(total, rng)
 
     def _noise(self) -> DiscreteGaussian:
-        """What each step adds; ValueError where it is too little or too large to be drawn."""
+        """Noise of each step; ValueError where it is too little or too large to be drawn."""
         return DiscreteGaussian(float(self.sigma), float(self.sensitivity))
 
 
