@@ -143,6 +143,7 @@ A_RUN = f"murmur strategy=votes {FEW}"
 MEASURES = "measures, for minutes to hours"
 INSTALLS = "installs, or runs all tests"
 DEVICES = "needs devices: tests/deploy/test_from_nothing.py starts them"
+GUARDED = "needs devices: packages/murmur-guard/tests/test_guarded_apps.py has them"
 RAY = "needs a cluster: tests/fl_app/engines/test_ray_cluster.py has one"
 STUDIES = (
     *("attacks", "dpfl_bnn", "frontier", "kd_dpfl"),
@@ -163,7 +164,7 @@ TYPED: dict[str, Typed | str] = {
             "cp": "typed by tests/murmur/flower/test_plain_app.py",
             "git": "typed by tests/murmur/flower/test_plain_app.py",
             "flwr": "typed by tests/murmur/flower/test_plain_app.py",
-            "murmur guard": "needs devices: tests/fl_app/device/test_guarded_apps.py has them",
+            "murmur guard": GUARDED,
             "python -m pytest": INSTALLS,
         }
     ),
@@ -312,22 +313,22 @@ IN_SENTENCES = {
     "murmur advise budget": "tests/fl_app/tools/test_plan.py",
     "murmur advise epsilon": "tests/fl_app/tools/test_epsilon.py",
     "murmur advise rounds": "tests/fl_app/tools/test_plan.py",
-    "murmur audit": "tests/fl_app/tools/test_audit.py",
+    "murmur audit": "packages/murmur-report/tests/test_audit.py",
     "murmur completion": "tests/fl_app/test_cli.py",
     "murmur device": DEVICES,
     "murmur doctor": "tests/fl_app/tools/test_doctor.py",
-    "murmur doctor guard": "tests/fl_app/tools/test_doctor_guard.py",
+    "murmur doctor guard": "packages/murmur-guard/tests/test_doctor.py",
     "murmur engine=deploy": DEVICES,
     "murmur engine=inline experiment=": "tests/fl_app/test_experiments.py",
     "murmur enrol": "tests/fl_app/tools/test_enrol.py",
     "murmur experiment=": "tests/fl_app/test_experiments.py",
     "murmur experiments": "tests/fl_app/tools/test_experiments.py",
     "murmur export": "tests/deploy/test_from_nothing.py",
-    "murmur guard": "tests/fl_app/device/test_guarded_apps.py",
+    "murmur guard": "packages/murmur-guard/tests/test_guarded_apps.py",
     "murmur ledger": "tests/fl_app/tools/test_ledger.py",
     "murmur onnx": "tests/fl_app/tools/test_model_tools.py",
     "murmur predict": "tests/fl_app/tools/test_model_tools.py",
-    "murmur report": "tests/fl_app/tools/test_report.py",
+    "murmur report": "packages/murmur-report/tests/test_report.py",
     "murmur rerun": "tests/fl_app/tools/test_model_tools.py",
     "murmur resume": "tests/fl_app/tools/test_resume.py",
     "murmur statement": "tests/fl_app/tools/test_statement.py",
