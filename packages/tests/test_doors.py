@@ -16,7 +16,7 @@ PACKAGES = Path(__file__).resolve().parents[1]
 ROOMS = ("murmur", "strategies", "clients", "fl_app")
 LIBRARY = r"|murmur\.(privacy|checks|files|format|random)\b"
 DOORS = {
-    "murmur-kernels": r"murmur\.(learning|papers\.dpfl_bnn)\b" + LIBRARY,
+    "murmur-kernels": r"murmur\.(learning|algorithms\.dpfl_bnn)\b" + LIBRARY,
     "murmur-guard": r"fl_app\.device\.api$|murmur\.(compat|flower)\b" + LIBRARY,
     "murmur-report": r"fl_app\.(api|audit_api)$" + LIBRARY,
 }

@@ -13,7 +13,6 @@ from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 from numpy.testing import assert_allclose
 
 from fl_app.cli import main
-from fl_app.device import guard as guarding
 from fl_app.device.node_settings import DeviceError
 from murmur.compat.flower_runtime import TaskInput
 from murmur.privacy.accounting import Threat, epsilon
@@ -22,6 +21,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import REFUSED
+from murmur_guard import guard as guarding
 from murmur_guard.guard import AppError, _Watched
 from murmur_guard.guarded import framed, unframed
 from tests.federation.loopback import wait_for
