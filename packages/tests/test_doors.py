@@ -15,7 +15,7 @@ import pytest
 PACKAGES = Path(__file__).resolve().parents[1]
 ROOMS = ("murmur", "strategies", "clients", "fl_app")
 DOORS = {
-    "murmur-kernels": r"murmur\.(learning|papers\.dpfl_bnn|checks|files|format|random)\b",
+    "murmur-kernels": r"murmur\.(learning|algorithms\.dpfl_bnn|checks|files|format|random)\b",
     "murmur-report": r"fl_app\.(api|audit_api)$|murmur\.(privacy|checks|files|format|random)\b",
 }
 MADE_FOR = {"murmur-report": "fl_app.audit_api"}
