@@ -114,7 +114,7 @@ MIN_SIGNAL_TO_NOISE = 1.0  # of R: below it nothing is foretold
 
 
 def kept_share(ratio: float) -> float:
-    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ LEAST_SIGNAL.
+    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ MIN_SIGNAL_TO_NOISE.
 
     1 − 0.2/R, a rule found on MNIST and Fashion-MNIST without a pool and checked on others
     (``python -m research.planner.owners``). It supposes a length and a clipping norm that suit the
