@@ -144,10 +144,6 @@ MEASURES = "measures, for minutes to hours"
 INSTALLS = "installs, or runs all tests"
 DEVICES = "needs devices: tests/deploy/test_from_nothing.py starts them"
 RAY = "needs a cluster: tests/fl_app/engines/test_ray_cluster.py has one"
-STUDIES = (
-    *("attacks", "dpfl_bnn", "frontier", "kd_dpfl"),
-    *("ldp_evaluation", "nbafl", "planner", "privatekt"),
-)
 # Every page with commands in blocks: how they are typed here, or the test that types them. Commands
 # in sentences are read, all of them.
 TYPED: dict[str, Typed | str] = {
@@ -190,8 +186,9 @@ TYPED: dict[str, Typed | str] = {
     "docs/data-protection.md": Typed(
         refused=("murmur doctor",), leaves={"runs/trial/privacy.txt": "measured"}
     ),
+    "benchmarks/devices.md": Typed(read={"MURMUR_DATA=FOLDER python": MEASURES}),
     "docs/devices.md": Typed(read={"MURMUR_DATA=FOLDER python": MEASURES}),
-    "docs/dpfl_bnn.md": Typed(
+    "research/dpfl_bnn/README.md": Typed(
         smaller={
             "murmur experiment": FEW,
             "murmur -m": f"{FEW} seed=1",
@@ -208,23 +205,24 @@ TYPED: dict[str, Typed | str] = {
             "policy.yaml": "deploy/policies/votes.yaml",
         },
     ),
-    "docs/frontier.md": Typed(
+    "research/frontier/README.md": Typed(
         smaller={"murmur strategy=dpsgd_fedavg": "strategy.local.epochs=1 features.components=20"},
         read={"python": MEASURES},
     ),
-    "docs/kd_dpfl.md": Typed(
+    "research/kd_dpfl/README.md": Typed(
         smaller={
             "murmur experiment": f"{ROUND} strategy.labelling.epochs=1",
             "murmur strategy": FEW,
         },
-        read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files"},
+        read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files", "python": MEASURES},
     ),
-    "docs/ldp_evaluation.md": Typed(
+    "research/ldp_evaluation/README.md": Typed(
         smaller={
             "murmur experiment=ldp_evaluation_supervised": ROUND,
             "murmur experiment=ldp_evaluation": f"{FEW} federation.clients_per_round=null",
             "murmur strategy": FEW,
         },
+        read={"python": MEASURES},
     ),
     "docs/ledger.md": Typed(
         first=A_RUN,
@@ -232,12 +230,12 @@ TYPED: dict[str, Typed | str] = {
         read={"python verify_ledger.py": "typed by tests/murmur/privacy/ledger/test_export.py"},
         leaves={"FILE.csv": "charge"},
     ),
-    "docs/nbafl.md": Typed(
+    "research/nbafl/README.md": Typed(
         smaller={"murmur strategy": FEW, "murmur experiment": ROUND},
         read={"python": MEASURES},
     ),
     "docs/new-algorithm.md": "tests/fl_app/test_wheel.py",
-    "docs/performance.md": Typed(
+    "benchmarks/performance.md": Typed(
         smaller={"murmur -m": f"{ROUND} compute.precision=fp32"},  # bf16 not on every processor
         read={
             "make": MEASURES,
@@ -246,7 +244,7 @@ TYPED: dict[str, Typed | str] = {
             "RAY_ADDRESS": RAY,
         },
     ),
-    "docs/privatekt.md": Typed(
+    "research/privatekt/README.md": Typed(
         smaller={"murmur experiment=privatekt": ROUND, "murmur": "engine=inline"},
         read={"python": MEASURES},
     ),
@@ -267,7 +265,7 @@ TYPED: dict[str, Typed | str] = {
         smaller={"murmur -m": ROUND, "murmur": f"{ROUND} federation.public=5000"},
         read={"flwr": "needs Flower's processes: tests/fl_app/engines/test_flower_run.py has them"},
     ),
-    "docs/scaling.md": Typed(
+    "benchmarks/scaling.md": Typed(
         read={"python": MEASURES, "make": MEASURES, "MURMUR_DATA=FOLDER python": MEASURES}
     ),
     "docs/secure-aggregation.md": Typed(
@@ -277,14 +275,13 @@ TYPED: dict[str, Typed | str] = {
     "docs/sweeps.md": Typed(
         smaller={
             "murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2",
-            "murmur -m sweep": ROUND,  # its experiments fix how many clients there are
             "murmur -m": FEW,
         },
         read={"RAY_ADDRESS": RAY},
     ),
-    **dict.fromkeys(
-        (f"research/{study}/README.md" for study in STUDIES), Typed(read={"python": MEASURES})
-    ),
+    "research/attacks/README.md": Typed(read={"python": MEASURES}),
+    "research/five_algorithms.md": Typed(smaller={"murmur -m sweep": ROUND}),
+    "research/planner/README.md": Typed(read={"python": MEASURES}),
 }
 
 
