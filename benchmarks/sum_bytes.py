@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from murmur.papers.privatekt import LabelQuery, Votes
+from murmur.papers.privatekt.answers import LabelQuery, Votes
 from murmur.privacy.budget import Budget
-from murmur.round.summation import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import Party, sign, word_on
 from murmur.secure_sum.keys import public_key, seal

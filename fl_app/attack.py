@@ -47,11 +47,12 @@ from murmur.privacy.audit import (
     success,
 )
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian, releases
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure
 from murmur.round import client_evaluation
-from murmur.round.phase import Outcome, Phase
-from murmur.round.summation import SecureSummation
+from murmur.round.phase import Phase
+from murmur.round.question import Outcome
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
@@ -461,7 +462,7 @@ class Asked(SimulatedHost):
         Args:
             draw: (client half, task) -> release; everything before and after is the host's own.
         """
-        self.home = replace(self.home, run=uuid4().hex)
+        self.site = replace(self.site, run=uuid4().hex)
         self.train = lambda half, task, data, noise: draw(half, task)
 
 

@@ -29,7 +29,7 @@ from fl_app.config.composition import compose
 from fl_app.engines.inline import identify
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from tests.strategies.grid import Grid
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -113,7 +113,7 @@ def traced(words: list[str], changed: bool) -> Counter[tuple[CodeType, str]]:
 
     with tempfile.TemporaryDirectory() as folder:
         config = compose(words)
-        host = SimulatedHost(config, SimulatedHome.of(Path(folder), run="walk"))
+        host = SimulatedHost(config, SimulatedSite.of(Path(folder), run="walk"))
         strategy = Experiment(config).strategy
         last = type(strategy).update.__code__
         labels = host.population.dataset.train.labels

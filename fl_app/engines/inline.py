@@ -103,12 +103,12 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     """
     from fl_app.run.experiment import Experiment
     from fl_app.run.hosts import SimulatedHost, host_for
-    from murmur.round.host import SimulatedHome
+    from murmur.round.site import SimulatedSite
 
-    home = SimulatedHome.of(folder.path, config.privacy.policy, config.run_name)
+    site = SimulatedSite.of(folder.path, config.privacy.policy, config.run_name)
 
     def answer(message: Message, _: Context) -> Message:
-        host = host_for(config, home, SimulatedHost)
+        host = host_for(config, site, SimulatedHost)
         answered = host.answer(message.content, message.metadata.message_type)
         return Message(answered, reply_to=message)
 

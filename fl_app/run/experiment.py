@@ -36,13 +36,13 @@ from fl_app.run import hosts, model_file, results, server
 from fl_app.run.data_card import data_card
 from fl_app.run.population import Population, data_digests, population
 from fl_app.tracking import RunHealth, Tracker
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
-from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
+from murmur.round.question import Outcome
 
 PARTITION_CLIENTS = 1000  # whose classes are counted for the report
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -288,7 +288,7 @@ class Experiment:
             **scores,
             **self._spent(roughly=number < self.federation.num_rounds),
             "answered": len(strategy.round.answered),
-            "counted": strategy.round.counted,
+            "counted": strategy.round.accepted,
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
             "accused": {str(client): why for client, why in strategy.round.accused.items()},
             "bytes_down": strategy.round.bytes_down,

@@ -20,7 +20,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.hosts import build_model
 from murmur.learning.data.examples import Dataset
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.statement import Statement, render
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 KEY = "murmur"
 NORMALISATION = "pixels divided by 255; other features as they are"

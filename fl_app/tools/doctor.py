@@ -351,7 +351,7 @@ def _client_data(data: "OwnData", client: int) -> Check:
 
 def _public(file: Path) -> Check:
     """How many images the public pool holds; DataError where the file is none."""
-    from murmur.learning.data.files import read_npz
+    from murmur.learning.data.npz_arrays import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
 
@@ -363,7 +363,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
         clients: of the device.
         folder: where their keys lie.
     """
-    from murmur.round.host import identity_file
+    from murmur.round.site import identity_file
     from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in clients:

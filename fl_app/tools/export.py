@@ -149,7 +149,8 @@ def _images(file: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
         ConfigError: the file cannot be read, or its images have another shape.
     """
     from murmur.learning.data.examples import DataError
-    from murmur.learning.data.files import array_examples, read_image, read_npz
+    from murmur.learning.data.npz_arrays import array_examples, read_npz
+    from murmur.learning.data.pictures import read_image
 
     channels, height, width = shape
     raw: NDArray[np.generic]

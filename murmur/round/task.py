@@ -22,7 +22,8 @@ from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable, private, private_folder
-from murmur.learning.codec import Codec, MalformedError, array_from_bytes
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
+from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -37,9 +38,6 @@ _SENT = (bool, int, float, str, bytes)  # the types of settings on the wire; a b
 # data, of the owner's files and of other federations' runs.
 REFUSED = "refused; its own log says why"
 _OURS = ("clients", "fl_app", "murmur", "strategies")  # packages of this program
-# Until whoever pulls a message looks again for a part of it that is on its way. Flower's own waits
-# a second, which is most of what a short phase takes.
-PART_SECONDS = 0.1
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300
@@ -90,6 +88,33 @@ class Task:
     settings: Mapping[str, object]
     purpose: str = "train"
     message: RecordDict | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What all answers of a run have in common, and the owner's policy judges by.
+
+    Attributes
+    ----------
+    algorithm : str
+        Its name, as policies and secure sums know it.
+    delta : float
+        For which ε is computed.
+    rounds : int
+        A budget for the whole run is shared out over so many.
+    noise : str
+        "os", or "seeded": it follows from the run's seed, for reproductions only.
+    """
+
+    algorithm: str
+    delta: float
+    rounds: int
+    noise: str = "os"
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the run's statement is void, since its noise can be computed."""
+        return self.noise == "seeded"
 
 
 class Client(Protocol):
@@ -145,7 +170,7 @@ class Client(Protocol):
 def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     """One task for each client that a message names, at most ``hosted``, in the message's order.
 
-    The message is as ``murmur.round.phase.Question.content`` makes it: a record ``task`` with
+    The message is as ``murmur.round.question.Question.content`` makes it: a record ``task`` with
     ``round`` (1 to 2^31), ``clients`` (distinct integers) and perhaps ``purpose``, and a record
     ``model`` with an array ``model``. All other settings and arrays go to the algorithm unread.
 

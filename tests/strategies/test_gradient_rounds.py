@@ -11,13 +11,13 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.learning.linear_model import Head, directions, unit
 from murmur.papers.gradient_rounds import gradient
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.mechanisms.clipping import clip_l2
-from murmur.round.phase import Outcome
+from murmur.round.question import Outcome
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 
@@ -91,7 +91,7 @@ def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
     arrays = ArrayRecord({"model": Array(models[-1])})
     strategy.configure_train(4, arrays, ConfigRecord(), Grid(1))
     arrays, _ = strategy.aggregate_train(4, [])
-    assert strategy.last == 3 and not strategy.round.counted
+    assert strategy.last == 3 and not strategy.round.accepted
     result = array_from_bytes(arrays["model"].data)
     np.testing.assert_allclose(result, (models[2] + models[3]) / 2, rtol=1e-6)
 

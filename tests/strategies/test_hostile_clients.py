@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.codec import LabelCodec, Sum
+from murmur.learning.codec import LabelCodec
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import NonPrivateEvent
+from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import Weights
-from murmur.round.host import MaskedVectors
+from murmur.round.collectors import MaskedSum
 from murmur.round.phase import Phase as RoundPhase
-from murmur.round.phase import Question
-from murmur.round.summation import Sums
+from murmur.round.question import Question
 from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum.terms import Phase
 from tests.fl_app.running import run_inline
@@ -91,7 +92,7 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     Where nothing is summed, the rows.
     """
     codec, clients = strategy.codec(), message.content["task"]["clients"]
-    total = Sum(codec)
+    total = SumAccumulator(codec)
     rows = []
     for client in clients:
         size = codec.count if isinstance(codec, LabelCodec) else codec.shape
@@ -391,7 +392,7 @@ def test_forged_labels_do_not_vote(forge):
         weights=Weights(lambda client: 30),
         alone=True,
     )
-    outcome = RoundPhase(question, Sums(setup, 3, "labels"), setup).run(
+    outcome = RoundPhase(question, Aggregator(setup, 3, "labels"), setup).run(
         Answering(forge), timeout=1.0
     )
     assert outcome.answered == [2, 3] and outcome.weight == 60
@@ -459,12 +460,12 @@ def test_a_forged_answer_in_a_secure_sum_is_a_dropout(tmp_path, monkeypatch, pha
 
 def test_a_lie_about_the_weight_costs_a_secure_sum_and_never_the_model(tmp_path, monkeypatch):
     """The server sees the sum only, so it cannot say who lied; it can refuse the sum."""
-    honestly = MaskedVectors.add
+    honestly = MaskedSum.add
 
     def lying(self, client, codec, packed, weight):
         return honestly(self, client, codec, packed, weight - 1)
 
-    monkeypatch.setattr(MaskedVectors, "add", lying)
+    monkeypatch.setattr(MaskedSum, "add", lying)
     run = run_inline(
         tmp_path / "run", "strategy=fedavg", *LOOSE, "federation.num_rounds=1", nodes=2
     )

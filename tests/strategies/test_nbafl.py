@@ -11,7 +11,7 @@ from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.budget import Budget
-from murmur.round.phase import Outcome
+from murmur.round.question import Outcome
 from murmur.round.setup import ServerSetup
 from murmur.secure_sum import SecureSumSettings
 from strategies.nbafl import NbAFL

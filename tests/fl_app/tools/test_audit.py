@@ -20,13 +20,14 @@ from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure, Statement
-from murmur.round.host import SimulatedHome
+from murmur.privacy.statement import Statement
+from murmur.round.site import SimulatedSite
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 from tests.sums import noised
@@ -84,7 +85,7 @@ def audited(tmp_path, repeatable, monkeypatch):
 
     def run(words, runs, together=False):
         config = compose(words)
-        node = SimulatedHost(config, SimulatedHome.of(tmp_path))
+        node = SimulatedHost(config, SimulatedSite.of(tmp_path))
         found = findings(Experiment(config).strategy, node, Effort(runs))
         chosen = [
             (bound, finding)

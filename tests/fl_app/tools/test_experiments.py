@@ -1,4 +1,4 @@
-"""`murmur experiments` describes every experiment that there is, and research/experiments.md agrees."""
+"""`murmur experiments` describes every experiment, and research/experiments.md agrees."""
 
 import re
 

@@ -16,7 +16,7 @@ from fl_app.engines.inline import FIRST_NODE
 from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
-from murmur.round.summation import SecureSummation
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD, started_with
 from murmur.secure_sum.terms import Terms, release_digest
 from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise

@@ -7,8 +7,10 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from murmur.learning.codec import BitCodec
-from murmur.round.host import RunTerms, SecureParties, SimulatedHome
-from murmur.round.task import RECORD, question
+from murmur.round.collectors import collector_for
+from murmur.round.secure_party import SecureParties
+from murmur.round.site import SimulatedSite
+from murmur.round.task import RECORD, RunFacts, question
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import JoinedSums
@@ -18,7 +20,7 @@ from tests.murmur.secure_sum.secure_summing import terms
 CLIENTS = range(6)
 CODEC = BitCodec(8)
 AGREED = terms(6, length=9, bits=4)
-RUN = RunTerms("", 1e-5, 1)
+RUN = RunFacts("", 1e-5, 1)
 VECTORS = {c: np.random.default_rng(c).integers(0, 2, 8, bool) for c in CLIENTS}
 
 
@@ -39,10 +41,10 @@ class Node:
         content = RecordDict({RECORD: ConfigRecord({**asked, **who})})
         if settings is not None:
             content["settings"] = ConfigRecord(settings)
-        home = SimulatedHome.of(self.folder)
-        parties = SecureParties(home, CLIENTS, OwnerRules(), True)
+        site = SimulatedSite.of(self.folder)
+        parties = SecureParties(site, CLIENTS, OwnerRules(), True)
         if phase is Phase.MASK:
-            collector = parties.collector(content, "train", RUN, lambda: charged)
+            collector = collector_for(parties, content, "train", RUN, lambda: charged)
             try:
                 for client in here:
                     collector.add(client, CODEC, CODEC.pack(VECTORS[client]), 1)

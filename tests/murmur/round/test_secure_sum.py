@@ -20,8 +20,9 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round import phase
-from murmur.round.host import Host, SecureParties
-from murmur.round.summation import modulus_bits
+from murmur.round.host import Host
+from murmur.round.secure_party import SecureParties
+from murmur.round.secure_summation import modulus_bits
 from murmur.round.task import RECORD
 from murmur.secure_sum.terms import Phase, SecureSumError
 from strategies.base import CohortStrategy

@@ -3,7 +3,7 @@
 import pytest
 
 from fl_app.run.results import RunFolder
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from murmur.secure_sum.identity import new_identity
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import Phase
@@ -43,12 +43,12 @@ def test_a_client_with_another_key_than_was_first_seen_costs_nobody_else_a_round
 ):
     # A liar may show a new key in each round, and a device that was set up anew has one: before,
     # all others refused, and every round but the first was lost.
-    identity = SimulatedHome.identity
+    identity = SimulatedSite.identity
 
     def another(self, client):
         return new_identity() if client == LIAR else identity(self, client)
 
-    monkeypatch.setattr(SimulatedHome, "identity", another)
+    monkeypatch.setattr(SimulatedSite, "identity", another)
     outcome = run(tmp_path / "run", None, 5, [], *SMALL)
     assert outcome.counted == [1, 2] and outcome.named == {}
     assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: 1}
