@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from murmur.learning.data.cache import cache_folder, publish_folder
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
 from murmur.settings import Count, settings
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -133,6 +136,7 @@ class Features:
         power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
         known: of a map that needs no fit; None: components are fitted on a pool.
         slow: whether features of small data sets are worth keeping, too.
+        module: the map as a PyTorch module, of the images' shape (C, H, W); None: it has none.
 
     Raises:
         ValueError: ``components`` is below 1, or ``power`` out of its range.
@@ -144,11 +148,28 @@ class Features:
     power: Annotated[float, Field(ge=0, le=1)] = 1.0
     known: Known | None = None
     slow: bool = False
+    module: Callable[[tuple[int, int, int]], Any] | None = field(default=None, compare=False)
 
     @classmethod
     def ready(cls, name: str, map: FeatureMap, known: Known, slow: bool = False) -> "Features":
         """A map that needs no fit, to features (N, ``known.size``)."""
         return cls(name, map, known.size, known=known, slow=slow)
+
+    def network(self, fitted: Fitted, shape: tuple[int, int, int]) -> "nn.Module":
+        """Map and components as one PyTorch module, (N, C, H, W) to (N, d, 1, 1).
+
+        Raises:
+            ValueError: the map has no module.
+        """
+        if self.module is None:
+            kind = self.name.partition(" ")[0]
+            raise ValueError(f"features={kind}: cannot be written as a network")
+        from murmur.learning.features import modules
+
+        parts = [self.module(shape)]
+        if isinstance(fitted, Components):
+            parts.append(modules.Projection(fitted.mean, fitted.projection))
+        return modules.Sequence4D(parts)
 
     def fit(self, pool: NDArray[np.float32]) -> Fitted:
         """The standardised, whitened components of the map over a pool, or what is known of it.
