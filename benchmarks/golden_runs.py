@@ -144,7 +144,7 @@ def digests(words: list[str]) -> dict[str, str]:
                 ]
             charges += map(repr, sorted(found))
         statement = (folder.path / "privacy.json").read_bytes()
-        model = load_file(folder.path / "model.safetensors")
+        model = load_file(folder.path / "model/model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]
         scores = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
         parts = {

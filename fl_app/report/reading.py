@@ -235,7 +235,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
     config = part("config.yaml", _config, {})
     layer = None
     if str(config.get("features", {}).get("_target_", "")).endswith(".bins"):
-        layer = part("model.safetensors", _layer, None)
+        layer = part("model/model.safetensors", _layer, None)
     typed = part("overrides.json", lambda raw: tuple(map(str, json.loads(raw))), ())
     return Run(
         name=path.name,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
-_BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _MOST = 400  # components that are kept where nobody says how many
@@ -364,6 +364,6 @@ def _blocks(
     mapping: FeatureMap, images: NDArray[np.float32]
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """(first row, features (B, D)) of every block of images; blocks are always of the same size."""
-    for start in range(0, len(images), _BLOCK):
-        block = np.ascontiguousarray(images[start : start + _BLOCK])
+    for start in range(0, len(images), BLOCK):
+        block = np.ascontiguousarray(images[start : start + BLOCK])
         yield start, mapping(block).reshape(len(block), -1)

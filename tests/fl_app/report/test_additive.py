@@ -27,7 +27,8 @@ def run(tmp_path):
     layer = np.zeros((2, WIDTH), np.float32)
     layer[1, 3 + 1] = 3.0
     layer[0, 3 + 4 + 2] = 0.1
-    (folder.path / "model.safetensors").write_bytes(save({"w": layer, "b": np.zeros(2)}))
+    (folder.path / "model").mkdir()
+    (folder.path / "model/model.safetensors").write_bytes(save({"w": layer, "b": np.zeros(2)}))
     found = read_run(tmp_path)
     return replace(found, metrics={**(found.metrics or {}), "model_noise": 0.05})
 
