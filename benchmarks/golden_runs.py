@@ -1,22 +1,27 @@
-"""Small runs of every algorithm, way and protection, as digests: for changes that keep the bits.
+"""Small runs of every algorithm, way and protection: what clients paid, what is stated, the model.
 
-    python -m benchmarks.golden_runs write FILE     before the change
+    python -m benchmarks.golden_runs write FILE     before a change that keeps the bits
     python -m benchmarks.golden_runs compare FILE   after it: what differs, and status 1
 
-A digest is of the model's bytes, of every charge in the clients' ledger, and of the statement. The
-models depend on the processor and on PyTorch's version, so FILE is of one machine.
+FILE holds, of each run, its charges and its statement as they are, and digests of what depends on
+the processor and on PyTorch's version: the model's bytes, the rows, and the ε that canaries
+measured. `tests/formats/golden_runs.json` is such a file; charges and statements in it hold
+everywhere (`tests/formats/test_golden_runs.py`), its digests on the machine that wrote it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
+import math
 import re
 import sqlite3
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from safetensors.numpy import load_file
 
@@ -89,6 +94,7 @@ RUNS = {
     ],
     "class_moments": [
         *("strategy=class_moments", "privacy.unit=record", "privacy.epsilon=8", *SUMS),
+        "federation.num_rounds=1",
     ],
     "clustering": ["strategy=clustering", "model=clustering", "privacy.epsilon=inf"],
     "rows of clients": [
@@ -120,59 +126,126 @@ RUNS = {
 }
 
 
-def _timeless(body: str) -> str:
-    """An entry without the digest of its sum's terms, which hold fresh keys."""
-    return re.sub('"terms":"[0-9a-f]+"', "", body)
+def record(words: list[str]) -> dict[str, Any]:
+    """Runs ``words`` in a temporary folder and returns what the run has left.
 
-
-def digests(words: list[str]) -> dict[str, str]:
-    """What a run leaves, each as a digest; or the reason why it does not start."""
+    Returns:
+        ``charges``, ``statement`` and ``digests``; ``error`` alone where the run does not start.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place) / "run")
         try:
             InlineEngine().run([*COMMON, *words, f"run_dir={folder.path}"], folder)
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
-        charges: list[str] = []
-        for file in sorted(folder.path.rglob("ledger.sqlite")):
-            with sqlite3.connect(file) as ledger:
-                query = "SELECT client, round, purpose, body FROM entries WHERE kind = 'charge'"
-                found = [
-                    (name, number, purpose, _timeless(body))
-                    for client, number, purpose, body in ledger.execute(query)
-                    for name in names_in(client)
-                ]
-            charges += map(repr, sorted(found))
-        statement = (folder.path / "privacy.json").read_bytes()
+        statement = json.loads((folder.path / "privacy.json").read_bytes())
         model = load_file(folder.path / "model/model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]
         scores = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
         parts = {
             "model": b"".join(values.tobytes() for _, values in sorted(model.items())),
-            "charges": "\n".join(charges).encode(),
-            "statement": statement,
             "rows": json.dumps(scores, sort_keys=True).encode(),
+            "measured": json.dumps(_take_measured(statement)).encode(),
         }
-        return {name: hashlib.sha256(content).hexdigest()[:16] for name, content in parts.items()}
+        return {
+            "charges": _charges(folder.path),
+            "statement": statement,
+            "digests": {
+                name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()
+            },
+        }
+
+
+def _charges(folder: Path) -> list[dict[str, Any]]:
+    """Charges of all ledgers below ``folder``, sorted, with the clients that share each."""
+    clients: dict[tuple[str, int, str, str], set[str]] = {}
+    query = "SELECT client, round, purpose, body FROM entries WHERE kind = 'charge'"
+    for file in sorted(folder.rglob("ledger.sqlite")):
+        with contextlib.closing(sqlite3.connect(file)) as ledger:
+            for names, number, purpose, body in ledger.execute(query):
+                key = (str(file.relative_to(folder)), number, purpose, _without_terms(body))
+                clients.setdefault(key, set()).update(names_in(names))
+    return [
+        {
+            "ledger": ledger,
+            "round": number,
+            "purpose": purpose,
+            "clients": sorted(clients[ledger, number, purpose, body]),
+            "event": json.loads(body),
+        }
+        for ledger, number, purpose, body in sorted(clients)
+    ]
+
+
+def _without_terms(body: str) -> str:
+    """Returns an entry without the digest of its sum's terms, which hold fresh keys."""
+    return re.sub('"terms":"[0-9a-f]+",', "", body)
+
+
+def _take_measured(statement: dict[str, Any]) -> list[Any]:
+    """Removes what canaries measured, which follows from the model, and returns it."""
+    measured = []
+    for guarantee in statement["guarantees"]:
+        canaries = guarantee["canaries"] or {}
+        found = {name: canaries.pop(name) for name in list(canaries) if name != "count"}
+        measured.append([found, guarantee.pop("measured")])
+    return measured
+
+
+def differences(before: Any, now: Any, tolerance: float = 0.0, place: str = "") -> list[str]:
+    """Compares two values of JSON and returns a line for each place where they differ.
+
+    Args:
+        before: as it was.
+        now: as it is.
+        tolerance: relative, of floats.
+        place: of both, for the lines.
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        places = sorted(before.keys() | now.keys())
+        pairs = [(key, before.get(key, "nothing"), now.get(key, "nothing")) for key in places]
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = [(str(i), *values) for i, values in enumerate(zip(before, now, strict=True))]
+    elif _is_close(before, now, tolerance):
+        return []
+    else:
+        return [f"{place}: was {before}, is {now}"]
+    return [
+        line
+        for key, old, new in pairs
+        for line in differences(old, new, tolerance, f"{place}.{key}".lstrip("."))
+    ]
+
+
+def _is_close(before: Any, now: Any, tolerance: float) -> bool:
+    """Compares two values of one type: floats with a relative tolerance, all others exactly."""
+    if type(before) is not type(now):
+        return False
+    if isinstance(before, float):
+        return math.isclose(before, now, rel_tol=tolerance)
+    return bool(before == now)
 
 
 def main() -> int:
-    """Write the digests of all runs, or say which differ from those in a file."""
+    """Write what all runs leave, or say what differs from a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("write", "compare"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="runs whose name holds these letters")
     options = parser.parse_args()
-    found = {name: digests(words) for name, words in RUNS.items() if options.only in name}
+    found = {name: record(words) for name, words in RUNS.items() if options.only in name}
     if options.what == "write":
-        options.file.write_text(json.dumps(found, indent=1))
+        options.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return 0
-    before = json.loads(options.file.read_text())
-    differ = {name for name in found if found[name] != before.get(name)}
-    for name in sorted(differ):
-        print(f"{name}: was {before.get(name)}, is {found[name]}")
-    print(f"{len(found) - len(differ)} of {len(found)} runs are as before")
-    return int(bool(differ))
+    before = json.loads(options.file.read_text(encoding="utf-8"))
+    failed = 0
+    for name, run in found.items():
+        lines = differences(before.get(name), run)
+        failed += bool(lines)
+        for line in lines:
+            print(f"{name}: {line}")
+    print(f"{len(found) - failed} of {len(found)} runs are as before")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ from benchmarks.machine import describe_machine
 from murmur.learning.codec import WeightCodec
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import RandomizedResponseEvent
+from murmur.privacy.guarantee import Exposure, by_participations
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.privacy.statement import Statement
 from murmur.round.cohorts import Schedule
 from murmur.round.phase import Question
 from murmur.round.setup import SumSetup

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
-from murmur.learning.codec import Codec, Parts, vector_codec
+from murmur.learning.codec import Codec, vector_codec
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import LEAST_NORM
 from murmur.privacy.noise import NoiseGenerator
@@ -41,7 +42,7 @@ class ProtectedClient(Client):
         self.protection = protection(setup.budget, setup.cohorts)
         self.threats = self.protection.against(summed=self.summed)
         super().__init__(setup)
-        self.parts = Parts(update=self.trainer.num_parameters)
+        self.parts = VectorLayout(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:
         """The arrays side by side, then what the protection adds."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
-from murmur.learning.codec import Codec, Parts, WeightCodec
+from murmur.learning.codec import Codec, WeightCodec
 from murmur.learning.training.stack import Share
+from murmur.learning.vector_layout import VectorLayout
 from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 
@@ -52,7 +53,7 @@ class FedPerClient(FedAvgClient):
     ) -> None:
         super().__init__(setup, local=local, protection=protection, proximal_mu=proximal_mu)
         self.shared = shared_size(self.trainer, personal_layers)
-        self.parts = Parts(update=self.shared)
+        self.parts = VectorLayout(update=self.shared)
 
     def codec(self, task: Task) -> Codec:
         """The shared layers; for the report one number in [0, 1]."""

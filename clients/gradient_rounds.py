@@ -18,8 +18,9 @@ from pydantic import Field
 
 from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import ProtectedClient
-from murmur.learning.codec import Codec, Parts
+from murmur.learning.codec import Codec
 from murmur.learning.linear_model import Head
+from murmur.learning.vector_layout import VectorLayout
 from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre
 from murmur.papers.gradient_rounds import flattened, gradient
 from murmur.privacy.protection import Protection
@@ -66,7 +67,7 @@ class GradientRoundsClient(ProtectedClient):
         self.head = Head(setup.trainer, "gradient_rounds")
         budget, self.centre_sum = beside_centre(setup.budget, self.head, centre_share)
         super().__init__(replace(setup, budget=budget), protection)
-        self.parts = Parts(update=self.head.size)
+        self.parts = VectorLayout(update=self.head.size)
         self.constant = constant
         self.balance = balance
         self.logit_adjustment = logit_adjustment

@@ -22,7 +22,8 @@ from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, T
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.common import experiment_rng
 from murmur.learning.linear_model import require_linear
-from murmur.papers.privatekt import Answers, DisjointLabels, Labeller, LabelQuery, way_of
+from murmur.papers.privatekt.answers import AnswerKind, DisjointLabels, LabelQuery, answer_kind
+from murmur.papers.privatekt.labeller import Labeller
 from murmur.privacy.noise import NoiseGenerator
 
 
@@ -36,7 +37,7 @@ class LabelClient(Client):
     ----------
     setup : ClientSetup
         What the host gives.
-    way : type of Answers
+    kind : type of AnswerKind
         How it answers.
     K : int
         The most images that it labels in one round, however many the server sends.
@@ -51,7 +52,7 @@ class LabelClient(Client):
     def __init__(
         self,
         setup: ClientSetup,
-        way: type[Answers],
+        kind: type[AnswerKind],
         K: int,
         local: LocalSgd,
         labeller: Labeller,
@@ -60,14 +61,14 @@ class LabelClient(Client):
         super().__init__(setup)
         if labeller.is_closed_form:
             require_linear(self.trainer, "learner=ridge")
-        self.way = way
+        self.kind = kind
         self.most = K
         self.training = LocalTraining(self, local)
         self.labeller = labeller
         self.abstain = abstain
 
     def codec(self, task: Task) -> Codec:
-        """That of the way to answer: bytes, cells of the cohort's histogram, or votes (K·C,)."""
+        """The codec of the answers: bytes, cells of the cohort's histogram, or votes (K·C,)."""
         return self._answers(task).codec
 
     def event(self, task: Task) -> Event:
@@ -121,10 +122,10 @@ class LabelClient(Client):
         cells[rows, others] = -1
         return Canary(labels, others, cells)
 
-    def _answers(self, task: Task) -> Answers:
+    def _answers(self, task: Task) -> AnswerKind:
         _, clients, images = self._question(task)
         classes = self.trainer.num_classes
-        return self.way(LabelQuery(self.setup.budget, len(images), classes, clients))
+        return self.kind(LabelQuery(self.setup.budget, len(images), classes, clients))
 
     def _question(self, task: Task) -> tuple[int, int, NDArray[np.int64]]:
         """The client's place among those who are asked apart, their number, and its images (K,)."""
@@ -157,10 +158,10 @@ class PrivateKTClient(LabelClient):
     def __init__(
         self, setup: ClientSetup, *, answers: str, K: int, local: LocalSgd, labeller: Labeller
     ) -> None:
-        super().__init__(setup, way_of(answers), K, local, labeller)
+        super().__init__(setup, answer_kind(answers), K, local, labeller)
 
     def _question(self, task: Task) -> tuple[int, int, NDArray[np.int64]]:
-        if self.way is not DisjointLabels:
+        if self.kind is not DisjointLabels:
             return super()._question(task)
         indices = task.arrays.get("indices")
         clients = task.arrays.get("clients")

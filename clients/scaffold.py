@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, Task
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
-from murmur.learning.codec import Parts
 from murmur.learning.training.stack import Share
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 
 
@@ -47,7 +47,7 @@ class ScaffoldClient(FedAvgClient):
     ) -> None:
         super().__init__(setup, local=local, protection=protection, proximal_mu=proximal_mu)
         size = self.trainer.num_parameters
-        self.parts = Parts(update=size, control=size)
+        self.parts = VectorLayout(update=size, control=size)
         self.control_scale = control_scale
 
     def event(self, task: Task) -> Event:

@@ -47,8 +47,8 @@ from murmur.privacy.audit import (
     success,
 )
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian, releases
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure
 from murmur.round import client_evaluation
 from murmur.round.phase import Outcome, Phase
 from murmur.round.summation import SecureSummation

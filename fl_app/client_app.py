@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common import log
 from flwr.common.constant import ErrorCode
-from flwr.supercore import log
 
 from fl_app.config import building, composition, overrides, own_classes, settings
 from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated

@@ -8,12 +8,11 @@ import contextlib
 import logging
 import shlex
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import cast
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.common import log
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from omegaconf import DictConfig
 
@@ -24,8 +23,9 @@ from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
 from fl_app.run.data_card import MAX_WIDTH, data_card
 from fl_app.run.experiment import Experiment
+from murmur.compat.flower_grid import DeviceGrid, StrictGrid
+from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.round.task import RunError, in_words, printable_line
-from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01
@@ -50,14 +50,15 @@ def main(grid: Grid, context: Context) -> None:
         RunError: the run cannot go on.
     """
     limit_replies()
+    pull_parts_soon()
     if hasattr(grid, "pull_interval"):
         grid.pull_interval = PULL_SECONDS
     config = _composed(context)
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
-        grid = with_tokens(with_redelivery(grid))
+        grid = cast(Grid, DeviceGrid(grid))
     else:
-        grid = without_lost_nodes(grid)
+        grid = cast(Grid, StrictGrid(grid, _lost_node))
     folder = results.RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():
         try:
@@ -101,34 +102,6 @@ def _composed(context: Context) -> DictConfig:
         raise
 
 
-def without_lost_nodes(grid: Grid) -> Grid:
-    """``grid``, which raises RunError where a reply is an error of Flower's simulation runtime.
-
-    Clients of a simulation answer or refuse. What Flower reports as a node's error comes from its
-    own runtime: a worker that has gone, a Ray that is shutting down. Counted as failures of
-    clients, it would make a round that no uninterrupted run has.
-    """
-    return cast(Grid, _WholeGrid(grid))
-
-
-class _WholeGrid(GridAround):
-    """A grid of a simulation, which counts a lost node as the end of the run."""
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send ``messages`` and wait for replies, at most ``timeout`` seconds.
-
-        Raises:
-            RunError: a reply is an error of Flower's own runtime.
-        """
-        # Here and now: who asks for nothing does not look at the replies.
-        return _whole(self._grid.send_and_receive(messages, timeout=timeout))
-
-
-def _whole(replies: Iterable[Message]) -> Iterator[Message]:
-    """``replies``; RunError at an error of Flower's own runtime."""
-    for reply in replies:
-        if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-            raise RunError(f"Flower's simulation lost a node: {printable_line(reply.error.reason)}")
-        yield reply
+def _lost_node(reason: str) -> RunError:
+    """The end of a simulation whose node Flower reports as gone."""
+    return RunError(f"Flower's simulation lost a node: {printable_line(reason)}")

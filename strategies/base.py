@@ -28,11 +28,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from murmur.common import counted, experiment_rng
-from murmur.learning.codec import Codec, Integers, array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.codec import Codec, Integers
 from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
-from murmur.privacy.statement import Exposure, departures
+from murmur.privacy.guarantee import Exposure, departures
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.phase import Guests, Outcome, Phase, Question
 from murmur.round.setup import ServerSetup

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import GridCodec, Integers, Parts, WeightCodec, vector_codec
+from murmur.learning.codec import GridCodec, Integers, WeightCodec, vector_codec
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import LONGEST_VECTOR
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
@@ -70,7 +71,7 @@ class FedAvg(CohortStrategy):
                 "Train a part of them, such as a low-rank adapter (model=lora)"
             )
         self.server_step = server_step
-        self.parts = Parts(update=self.trainer.num_parameters)
+        self.parts = VectorLayout(update=self.trainer.num_parameters)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """What the protection needs to say; the model goes without.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Parts
+from murmur.learning.vector_layout import VectorLayout
 from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
@@ -52,7 +52,7 @@ class FedPer(FedAvg):
     ) -> None:
         super().__init__(setup, server_step=server_step, protection=protection)
         self.shared = shared_size(self.trainer, personal_layers)
-        self.parts = Parts(update=self.shared)
+        self.parts = VectorLayout(update=self.shared)
         self.own_models = OwnModels(setup, self.sums, ["accuracy"])
 
     def signal_to_noise(self) -> float | None:

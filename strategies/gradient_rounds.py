@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import Integers, Parts
+from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
+from murmur.learning.vector_layout import VectorLayout
 from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre, centre
 from murmur.papers.gradient_rounds import LEAST_SIGNAL, kept_share
 from murmur.privacy.protection import Protection
@@ -153,7 +154,7 @@ class GradientRounds(Centred, FedAvg):
             )
         self.weighted = False
         self.extendable = False  # a step is a share of ``length``, and the last models are averaged
-        self.parts = Parts(update=self.head.size)
+        self.parts = VectorLayout(update=self.head.size)
         each = length / budget.rounds
         biases = np.full(self.head.classes, constant)
         self.rates = each * self.head.joined(np.ones((self.head.features, len(biases))), biases)

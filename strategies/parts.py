@@ -28,7 +28,8 @@ from murmur.privacy.events import (
     UnknownEvent,
     repeated,
 )
-from murmur.privacy.statement import Exposure, Statement, by_participations, released
+from murmur.privacy.guarantee import Exposure, by_participations, released
+from murmur.privacy.statement import Statement
 from murmur.round import cohorts, phase, summation
 from murmur.round.setup import ServerSetup
 

@@ -9,8 +9,8 @@ Nature Communications 14 (2023), s41467-023-38794-x. One round:
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
 
-All but the answers stands in ``murmur.papers.privatekt.Student``. With ``answers=disjoint``, which
-is not the paper's, every client has K images of its own and the server computes posteriors.
+All but the answers stands in ``murmur.papers.privatekt``. With ``answers=disjoint``, which is not
+the paper's, every client has K images of its own and the server computes posteriors.
 ``strategy=votes`` asks the same question and takes sums. Symbols: K = ``K``, C = ``classes``.
 """
 
@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng, three_digits
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt import Answers, LabelQuery, Learning, SharedLabels, Student, way_of
+from murmur.papers.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
+from murmur.papers.privatekt.knowledge import KnowledgeBuffer, Learning
 from murmur.privacy.events import ComposedEvent, Event
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
 
 class LabelStrategy(CohortStrategy):
-    """Asks clients about public images, and lets a ``Student`` learn from what they say together.
+    """Asks clients about public images, and lets a ``KnowledgeBuffer`` learn from their answers.
 
     The protected unit is a client's whole data set; what the server learns is post-processing.
     ValueError for settings that do not fit the pool.
@@ -37,7 +38,7 @@ class LabelStrategy(CohortStrategy):
     ----------
     setup : ServerSetup
         What the ServerApp gives; its public pool is what is asked about.
-    way : type of Answers
+    kind : type of AnswerKind
         How clients answer.
     K : int
         Public images that each client labels in a round.
@@ -50,16 +51,16 @@ class LabelStrategy(CohortStrategy):
     ----------
     indices : int64 array
         This round's images: (K,), or (K·cohort,), client by client, where each has its own.
-    answers : Answers
+    answers : AnswerKind
         What they are read by.
-    student : Student
+    buffer : KnowledgeBuffer
         The server's model and its buffer of answers.
     """
 
     difference = "nothing is claimed beyond what is proven."
 
     def __init__(
-        self, setup: ServerSetup, way: type[Answers], K: int, learning: Learning, apart: int = 1
+        self, setup: ServerSetup, kind: type[AnswerKind], K: int, learning: Learning, apart: int = 1
     ) -> None:
         super().__init__(setup)
         pool = len(setup.public)
@@ -69,18 +70,18 @@ class LabelStrategy(CohortStrategy):
                 f"K={K}: must lie in 1..{pool // apart}, the size of the public pool{of_all}"
             )
         self.K = K
-        self.student = Student(self.trainer, setup.public, setup.seed, learning)
+        self.buffer = KnowledgeBuffer(self.trainer, setup.public, setup.seed, learning)
         self.classes = self.trainer.num_classes
-        self.answers = way(LabelQuery(setup.budget, K, self.classes, apart))
+        self.answers = kind(LabelQuery(setup.budget, K, self.classes, apart))
         self.indices = np.zeros(0, np.int64)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them (eq. 4)."""
-        self.indices = self.student.draw(number, model, self.K)
+        self.indices = self.buffer.draw(number, model, self.K)
         return {"indices": self.indices}, {}
 
     def codec(self) -> Codec:
-        """That of the way to answer."""
+        """The codec of the answers."""
         return self.answers.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
@@ -89,8 +90,8 @@ class LabelStrategy(CohortStrategy):
         ``total``: the sum of the answers, of ``weight`` clients, who count alike.
         """
         if weight:
-            self.student.hear(number, self.indices, self.answers, total, weight)
-        return self.student.learn(number, model)
+            self.buffer.observe(number, self.indices, self.answers, total, weight)
+        return self.buffer.learn(number, model)
 
     def release_event(self) -> Event:
         """What one client's answer costs, by its own noise."""
@@ -100,7 +101,7 @@ class LabelStrategy(CohortStrategy):
         """That of the answers, of which 60% name an image's class."""
         if not self.setup.budget.is_private:
             return None
-        return self.student.lead(self.answers, self.setup.cohort_size, self.K)
+        return self.buffer.margin_in_sigmas(self.answers, self.setup.cohort_size, self.K)
 
     def would_help(self) -> list[str]:
         """Nothing: labels are few numbers."""
@@ -108,11 +109,11 @@ class LabelStrategy(CohortStrategy):
 
     def state(self) -> dict[str, NDArray]:
         """The knowledge buffer; the round's images are drawn anew, from the same seed and model."""
-        return self.student.state()
+        return self.buffer.state()
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The inverse of ``state``."""
-        self.student.restore(state)
+        self.buffer.restore(state)
 
 
 class PrivateKT(LabelStrategy):
@@ -141,7 +142,7 @@ class PrivateKT(LabelStrategy):
     ) -> None:
         self.is_disjoint = answers == "disjoint"
         apart = setup.cohort_size if self.is_disjoint else 1
-        super().__init__(setup, way_of(answers), K, learning, apart)
+        super().__init__(setup, answer_kind(answers), K, learning, apart)
         if self.is_disjoint and learning.target != "posterior":
             raise ValueError(f"target={learning.target!r}: answers=disjoint needs 'posterior'")
         if self.is_disjoint and setup.cohorts.kind == "poisson":
@@ -194,7 +195,7 @@ class PrivateKT(LabelStrategy):
         if not self.is_disjoint or not self.setup.budget.is_private:
             return super().signal_to_noise()
         labels = self.K * self.setup.budget.releases * self.setup.num_clients
-        return self.answers.lead(labels / self.classes)
+        return self.answers.margin_in_sigmas(labels / self.classes)
 
     def would_help(self) -> list[str]:
         """Images of each client's own, where all label the same ones."""

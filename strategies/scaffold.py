@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Parts
+from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from murmur.settings import Positive
@@ -55,7 +55,7 @@ class Scaffold(FedAvg):
         super().__init__(setup, server_step=server_step, protection=protection)
         self.weighted = False
         size = self.trainer.num_parameters
-        self.parts = Parts(update=size, control=size)
+        self.parts = VectorLayout(update=size, control=size)
         self.step = setup.cohort_size / setup.num_clients / control_scale
         self.control = np.zeros(size, np.float32)
 

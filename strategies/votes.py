@@ -1,12 +1,13 @@
 """Votes, the server: pick public images, read the sum of the clients' votes on their labels, learn.
 
-PrivateKT's question and learning (``strategies.privatekt``, ``murmur.papers.privatekt.Student``)
+PrivateKT's question and learning (``strategies.privatekt``)
 with answers that are made for sums: every client votes on the label of K public images and adds its
 share of discrete Gaussian noise (``clients.votes``). The server sees noisy counts of all. This is
 not in the paper. Symbols: K = ``K``.
 """
 
-from murmur.papers import privatekt
+from murmur.papers.privatekt import answers
+from murmur.papers.privatekt.knowledge import Learning
 from strategies.base import ServerSetup
 from strategies.privatekt import LabelStrategy
 
@@ -26,5 +27,5 @@ class Votes(LabelStrategy):
     algorithm = "PrivateKT by votes"
     threats = ("local", "secure_aggregation")
 
-    def __init__(self, setup: ServerSetup, *, K: int, learning: privatekt.Learning) -> None:
-        super().__init__(setup, privatekt.Votes, K, learning)
+    def __init__(self, setup: ServerSetup, *, K: int, learning: Learning) -> None:
+        super().__init__(setup, answers.Votes, K, learning)

@@ -22,6 +22,7 @@ THOROUGH = (
     "fl_app/test_typed_pages.py",
     "federation/test_fire_drill.py",
     "deploy/test_policies.py",
+    "formats/test_golden_runs.py",
     "fl_app/run/test_killed.py",
     "fl_app/test_experiments.py",
     "fl_app/tools/test_audit.py",

@@ -18,6 +18,7 @@ FLOORS = {
     "murmur": 0,
     "murmur/learning": 1,
     "murmur/privacy": 1,
+    "murmur/compat": 2,
     "murmur/papers": 2,
     "murmur/secure_sum": 2,
     "murmur/round": 3,

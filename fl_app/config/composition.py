@@ -520,7 +520,7 @@ def _vocabulary(dataset: DictConfig) -> int:
     if dataset.get("tokenizer") is None:
         return int(dataset.get("vocabulary", 4096))
     from murmur.learning.data.datasets import DataError
-    from murmur.learning.data.tables import vocabulary_of
+    from murmur.learning.data.tokens import vocabulary_of
 
     try:
         return vocabulary_of(str(dataset.tokenizer))

@@ -32,7 +32,7 @@ from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cells import nfc
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
-from murmur.learning.data.files import read_npz
+from murmur.learning.data.npz_arrays import read_npz
 from murmur.learning.features.components import (
     Components,
     Features,

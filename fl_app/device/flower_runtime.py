@@ -29,7 +29,7 @@ from typing import Any
 
 from fl_app import FLOWER, is_supported
 from murmur.common import framed
-from murmur.round.task import PART_SECONDS
+from murmur.compat.flower_messages import PART_SECONDS
 
 try:
     import h11

@@ -27,7 +27,7 @@ from fl_app.run.data_card import HEADING, DataCard
 from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
 from murmur.common import replace_file, three_digits
-from murmur.privacy.statement import NEIGHBOURS, UNITS, canary_finding
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS, canary_finding
 
 _MOST_PARTITIONS = 8
 _KINDS = {"proven": "proven", "assumed": "if its conditions hold"}  # what a stated ε is

@@ -19,7 +19,8 @@ from fl_app.run.intervals import interval, is_share, spread
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
 from murmur.common import counted
 from murmur.privacy.audit import CanaryAudit
-from murmur.privacy.statement import Guarantee, promise
+from murmur.privacy.guarantee import Guarantee
+from murmur.privacy.statement_text import promise
 
 # Seeds are what is averaged.
 _NO_SETTING = ("seed", "hydra", *MACHINE)

@@ -30,7 +30,8 @@ from fl_app.report.settings import (
 from fl_app.run.intervals import INTERVAL, with_interval
 from fl_app.run.progress import show_epsilon
 from murmur.common import csv_cell
-from murmur.privacy.statement import NEIGHBOURS, UNITS, Statement
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS
 
 Record = dict[str, Any]
 _POWER = re.compile(f"(?:([0-9.]+)[ \u00a0]×[ \u00a0])?10([{RAISED}]+)")

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, LocalData, Task, has_canaries, null_records
 from murmur.common import experiment_rng
-from murmur.learning.codec import Sum
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import LEAST_CANARIES, CanaryAudit
 from murmur.privacy.events import is_gaussian
-from murmur.privacy.statement import Exposure, Guarantee
+from murmur.privacy.guarantee import Exposure, Guarantee
 from strategies.base import CohortStrategy
 
 
@@ -102,7 +102,7 @@ class CanaryClients:
         self.inside = experiment_rng(setup.seed, "canary coins").random(count) < 0.5
         self.scores = np.zeros(count)
 
-    def join(self, task: Task, total: Sum) -> None:
+    def join(self, task: Task, total: SumAccumulator) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
         A canary that is out sends the opposite result where clients are replaced; else what follows

@@ -38,7 +38,7 @@ from fl_app.run.data_card import data_card
 from fl_app.run.model_card import model_card
 from fl_app.run.population import Population, data_digests, image_population, population
 from fl_app.tracking import RunHealth, Tracker
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of

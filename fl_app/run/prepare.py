@@ -34,7 +34,7 @@ from murmur.learning.metrics import chance, linear_accuracy
 from murmur.learning.process import LARGE, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
-from murmur.privacy.statement import THREATS, UNITS
+from murmur.privacy.statement_text import THREATS, UNITS
 
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment

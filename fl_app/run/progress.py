@@ -19,7 +19,8 @@ from fl_app.console import WIDE, LiveDisplay
 from fl_app.run.results import RunFolder
 from murmur.common import counted, three_digits
 from murmur.learning.metrics import chance, is_at_chance
-from murmur.privacy.statement import Statement, card
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import card
 
 CARD = 100  # letters that a card is wide at most
 CARD_LINES = 10  # that it is long at most
@@ -41,7 +42,7 @@ class LiveProgress(LiveDisplay):
         folder: of the run, whoever writes it.
         rounds: how many the run has in all.
         console: a terminal gets a bar, a notebook its own, anything else a line for each round.
-        whom: against whom rows state ε, in words (``murmur.privacy.statement.THREATS``).
+        whom: against whom rows state ε, in words (``murmur.privacy.statement_text.THREATS``).
     """
 
     def __init__(self, folder: RunFolder, rounds: int, console: Console, whom: str) -> None:

@@ -55,7 +55,8 @@ from fl_app.run.data_card import DataCard
 from murmur.common import private, private_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
-from murmur.privacy.statement import Statement, render
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 PROVENANCE = "provenance.json"
 _DIGESTS = "data-digests.json"

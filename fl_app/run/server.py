@@ -34,7 +34,7 @@ from murmur.learning.metrics import Metric, metrics, over_owners
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.gradient_rounds import start_from_names
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.statement import departures
+from murmur.privacy.guarantee import departures
 from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy

@@ -149,7 +149,7 @@ def statement(folder: Path) -> list[str]:
         epsilon_of_best,
     )
     from murmur.privacy.events import event_from_dict
-    from murmur.privacy.statement import THREATS
+    from murmur.privacy.statement_text import THREATS
 
     drawn = json.loads((folder / "search.json").read_text(encoding="utf-8"))
     mean = drawn["mean"]

@@ -20,7 +20,8 @@ from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
 from murmur.common import counted
-from murmur.privacy.statement import Statement, promise
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import promise
 
 NOT_FINISHED = "Not finished"
 AT_CHANCE = "learned nothing that can be seen"

@@ -40,8 +40,9 @@ from murmur.common import counted, three_digits
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import CONFIDENCE, refuted_at
 from murmur.privacy.events import Adjacency, RepeatedEvent, SummedEvent, Unit, releases
+from murmur.privacy.guarantee import Exposure, Guarantee
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import MORE_FOUND, Exposure, Guarantee, Statement
+from murmur.privacy.statement import MORE_FOUND, Statement
 from murmur.round.client_evaluation import with_evaluation
 from murmur.round.host import SimulatedHome
 from strategies.base import CohortStrategy

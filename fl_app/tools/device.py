@@ -197,7 +197,7 @@ def mend() -> None:
     from flwr.supernode import fleet_http_connection, start_client_internal
 
     from fl_app.device.flower_runtime import Proving
-    from murmur.round.task import PART_SECONDS
+    from murmur.compat.flower_messages import PART_SECONDS
 
     served: Any = flwr.supernode.main
     network: Any = fleet_http_connection

@@ -351,7 +351,7 @@ def _client_data(data: "OwnData", client: int) -> Check:
 
 def _public(file: Path) -> Check:
     """How many images the public pool holds; DataError where the file is none."""
-    from murmur.learning.data.files import read_npz
+    from murmur.learning.data.npz_arrays import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
 

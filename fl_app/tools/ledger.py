@@ -30,7 +30,8 @@ from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.ledger import write_csv, write_json
 from murmur.privacy.neighbours import common
 from murmur.privacy.policy import Policy
-from murmur.privacy.statement import THREATS, Statement, against
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import THREATS, against
 
 # A ledger holds what left its client: whoever reads that knows the most.
 _AGAINST = f"against {THREATS[Threat.LOCAL]}"

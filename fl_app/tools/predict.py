@@ -99,7 +99,7 @@ def _arrays(file: Path, told: dict[str, Any]) -> tuple[list[str], NDArray[np.flo
     if file.suffix.lower() == ".npy":
         raw = np.load(file, allow_pickle=False)
     else:
-        from murmur.learning.data.files import array_examples, read_npz
+        from murmur.learning.data.npz_arrays import array_examples, read_npz
 
         arrays = read_npz(file)
         labels = np.zeros(len(next(iter(arrays.values()))), np.int64)
@@ -115,7 +115,7 @@ def _arrays(file: Path, told: dict[str, Any]) -> tuple[list[str], NDArray[np.flo
 
 def _pictures(place: Path, told: dict[str, Any]) -> tuple[list[str], NDArray[np.float32]]:
     """A picture, or all pictures of a folder in the order of their names."""
-    from murmur.learning.data.files import read_image
+    from murmur.learning.data.pictures import read_image
 
     files = sorted(_picture_files(place)) if place.is_dir() else [place]
     if not files:

@@ -31,7 +31,7 @@ from fl_app.report import template
 from fl_app.report.reading import Run, read, read_stated
 from fl_app.tools.options import parser_of
 from murmur.common import counted, replace_file, three_digits
-from murmur.privacy import statement as wording
+from murmur.privacy import statement_text as wording
 from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.codec import LARGEST, GridCodec, array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.events import LONGEST_VECTOR, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
@@ -205,7 +206,7 @@ class Ask:
             )
         step = self.radius / CLIP_STEPS
         bound = CLIP_STEPS + self.mechanism.reach
-        if bound > LARGEST:
+        if bound > MAX_GRID_ENTRY:
             raise ValueError(
                 f"epsilon={self.epsilon:g}: needs more noise than entries of 32 bits hold; raise "
                 "it, or ask for fewer rounds"

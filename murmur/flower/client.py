@@ -32,13 +32,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.app.error import Error
 from flwr.app.message import make_message
 from flwr.clientapp import ClientApp as FlowerClientApp
+from flwr.common import log
 from flwr.common.constant import ErrorCode
-from flwr.supercore import log
 from numpy.typing import NDArray
 
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, AskedCodec, Layout
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import clip_l2, truncate

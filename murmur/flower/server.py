@@ -24,7 +24,6 @@ import json
 import logging
 import math
 import os
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,18 +31,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message import make_message
+from flwr.common import log
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore import log
 from numpy.typing import NDArray
 
 from murmur.common import private_folder, replace_file, require_positive, require_probability
+from murmur.compat.flower_grid import DeviceGrid, GridWrapper
+from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, Layout
 from murmur.privacy.accounting import Adjacency, Threat, Unit
@@ -53,7 +54,6 @@ from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.setup import SumSetup
 from murmur.round.summation import Sums
 from murmur.round.task import RunError, digest, printable_line
-from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 from murmur.secure_sum.settings import SecureSumSettings
 
 if TYPE_CHECKING:
@@ -277,8 +277,8 @@ class Private:
         terms = replace(self._private_terms, rounds=asked["num_rounds"])
         probe(self._strategy, model, terms.metrics["train"])
         self._started = True
-        if "flwr.superlink.grid.http_grid" in sys.modules:
-            limit_replies()
+        limit_replies()
+        pull_parts_soon()
         asked["grid"] = PrivateGrid(grid, self._strategy, model, terms)
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
@@ -402,11 +402,11 @@ class _Asked(Question):
         return RecordDict({**self.records, protocol.ASKED: ConfigRecord(about)})
 
 
-class PrivateGrid(GridAround):
+class PrivateGrid(GridWrapper):
     """``grid``, in which every question to clients is a secure sum.
 
     Lives as long as the strategy's ``start``. Replies prove that they answer their message, and
-    whoever is silent is asked once more (``murmur.round.wire``).
+    whoever is silent is asked once more (``DeviceGrid``).
 
     Parameters
     ----------
@@ -443,7 +443,7 @@ class PrivateGrid(GridAround):
     """
 
     def __init__(self, grid: Grid, strategy: Strategy, model: _Model, terms: _Terms) -> None:
-        super().__init__(with_tokens(with_redelivery(grid)))
+        super().__init__(cast(Grid, DeviceGrid(grid)))
         self.model = model
         self.terms = terms
         self.weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
@@ -730,7 +730,7 @@ class PrivateGrid(GridAround):
                 raise  # nobody has answered yet
             log(logging.ERROR, "no ε is derived: the accountant failed", exc_info=error)
             statement = state(self.terms, ask, self.released, facts, error)
-        from murmur.privacy.statement import render
+        from murmur.privacy.statement_text import render
 
         private_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
@@ -874,7 +874,8 @@ def state(
     error : Exception or None
         Why the accountant has no ε, if it has none (``Statement.without_epsilon``).
     """
-    from murmur.privacy.statement import Exposure, Statement  # loads SciPy
+    from murmur.privacy.guarantee import Exposure  # loads SciPy
+    from murmur.privacy.statement import Statement  # loads SciPy
 
     proven = [what for what, name in _PROVES.items() if all(fact.get(name) for fact in facts)]
 

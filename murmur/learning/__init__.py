@@ -29,7 +29,7 @@ from typing import Any
 
 _MODULES = {
     "murmur.learning.clustering": ("autoencoder",),
-    "murmur.learning.codec": ("BitCodec", "LabelCodec", "Sum", "WeightCodec"),
+    "murmur.learning.codec": ("BitCodec", "LabelCodec", "WeightCodec"),
     "murmur.learning.data.datasets": ("digits", "medmnist", "torchvision_dataset"),
     "murmur.learning.data.examples": ("DataError", "Dataset", "Examples"),
     "murmur.learning.data.own_data": ("csv", "image_folder", "npz"),
@@ -40,6 +40,7 @@ _MODULES = {
         "Shards",
         "label_counts",
     ),
+    "murmur.learning.sums": ("SumAccumulator",),
     "murmur.learning.metrics": ("Evaluation", "area_under_curve", "evaluate_logits"),
     "murmur.learning.features.maps": ("pca", "scattering"),
     "murmur.learning.models": ("cnn_16", "cnn_small", "cnn_tanh", "mlp"),

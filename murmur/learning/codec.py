@@ -7,74 +7,22 @@ clients over nodes, and what secure aggregation needs anyway.
 A codec is held by both ends. ``pack`` gives the compact form in which one client's release
 travels (labels as bytes, bits packed, weights as float32); ``expand`` turns that form, which may
 come from a hostile client, into the integers that are summed; ``check_total`` says whether an
-already summed array is possible at all. ``array_from_bytes`` parses arrays from the network.
+already summed array is possible at all. ``sums`` holds running sums, ``array_bytes`` parses arrays
+from the network.
 """
 
 import math
-import re
 from abc import abstractmethod
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import blocks, is_finite, is_within
+from murmur.learning.array_bytes import MalformedError, require_array
 
 Integers = NDArray[np.int64]
-
-
-class MalformedError(ValueError):
-    """A contribution that no honest client could have sent."""
-
-
-# Format version 1.0, as `numpy.save` writes it: magic, length of the header, header.
-_START = re.compile(rb"\x93NUMPY\x01\x00(?P<length>..)", re.DOTALL)
-_HEADER = re.compile(
-    rb"\{'descr': '(?P<dtype>[<|][biuf][0-9]{1,2})', 'fortran_order': (?P<fortran>True|False), "
-    rb"'shape': \((?P<shape>(?:[0-9]{1,18},(?: [0-9]{1,18},)*(?: [0-9]{1,18})?)?)\), \} *\n"
-)
-_LARGEST_HEADER = 256  # NumPy writes 118 bytes for the arrays that travel here
-
-
-def array_from_bytes(data: bytes) -> NDArray:
-    """The array of booleans, integers or reals that ``numpy.save`` wrote.
-
-    Args:
-        data: from anybody; nothing of it is unpickled, and no room is made before its size is
-            known.
-
-    Returns:
-        C-contiguous, read-only: it lies in ``data`` where that has it in this order.
-
-    Raises:
-        MalformedError: it is anything else.
-    """
-    start = _START.match(data)
-    length = 0
-    if start:
-        length = int.from_bytes(start["length"], "little")
-    if start is None or length > _LARGEST_HEADER:
-        raise MalformedError("not an array in NumPy's format")
-    header = _HEADER.fullmatch(data, start.end(), start.end() + length)
-    if header is None:
-        raise MalformedError("not an array of plain numbers in NumPy's format")
-    try:
-        dtype = np.dtype(header["dtype"].decode())
-    except TypeError as error:
-        raise MalformedError(f"an array of {header['dtype'].decode()}: no such numbers") from error
-    shape = tuple(int(size) for size in header["shape"].split(b",") if size)
-    if len(data) - header.end() != math.prod(shape) * dtype.itemsize:
-        raise MalformedError(
-            f"an array of {len(data) - header.end()} bytes, where its header states other sizes"
-        )
-    order: Literal["F", "C"] = "F" if header["fortran"] == b"True" else "C"
-    try:
-        values = np.frombuffer(data, dtype, offset=header.end()).reshape(shape, order=order)
-    except ValueError as error:  # nothing along one axis, and too much along another
-        raise MalformedError(f"an array of shape {shape}") from error
-    return np.ascontiguousarray(values).reshape(shape)
 
 
 class Codec(Protocol):
@@ -355,123 +303,7 @@ class WeightCodec(VectorCodec):
         return mean
 
 
-class Parts:
-    """Named arrays side by side in one vector: a contribution may hold more than one.
-
-    What is summed, clipped and noised is the whole.
-
-    Args:
-        sizes: entries of each, in their order.
-    """
-
-    def __init__(self, **sizes: int) -> None:
-        self.sizes = sizes
-
-    @property
-    def size(self) -> int:
-        """Entries of the whole vector."""
-        return sum(self.sizes.values())
-
-    def join(self, **arrays: NDArray) -> NDArray:
-        """The vector (size,) of arrays (sizes[name],).
-
-        Raises:
-            ValueError: arrays of other names or sizes.
-        """
-        if {name: len(values) for name, values in arrays.items()} != self.sizes:
-            found = ", ".join(f"{name}: {len(values)}" for name, values in arrays.items())
-            raise ValueError(f"arrays {found}: must be of sizes {self.sizes}")
-        return np.concatenate([arrays[name] for name in self.sizes])
-
-    def split(self, vector: NDArray) -> dict[str, NDArray]:
-        """The arrays in a vector (size,), by name."""
-        ends = np.cumsum(list(self.sizes.values()))
-        return dict(zip(self.sizes, np.split(vector, ends[:-1]), strict=True))
-
-
-@dataclass
-class Sum:
-    """The running sum of a node's or the server's contributions, in place.
-
-    Attributes:
-        codec: of the contributions.
-        weight: of all clients together.
-        clients: who is in it.
-        alone: the packed release of the only client; None where there is none, or another part.
-    """
-
-    codec: Codec
-    weight: int = 0
-    clients: list[int] = field(default_factory=list)
-    alone: NDArray | None = None
-
-    @cached_property
-    def total(self) -> Integers:
-        """The integers, of the codec's shape.
-
-        Made when they are first needed: a server waits for its clients without them, and the
-        release of a single client travels as it is.
-        """
-        total = np.zeros(self.codec.shape, np.int64)
-        if self.alone is not None:
-            self.codec.add_to(total, self.alone, self.weight)
-        return total
-
-    def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
-        """Add one client's packed release.
-
-        Raises:
-            MalformedError: no honest client could have sent it; nothing is added then.
-        """
-        self._require_weight(weight, 1)
-        if self.clients:
-            self.codec.add_to(self.total, packed, weight)
-            self.alone = None
-        else:
-            self.codec.check(packed)
-            self.alone = packed
-        self.weight += weight
-        self.clients.append(client)
-
-    def add_total(self, clients: list[int], total: NDArray, weight: int) -> None:
-        """Add what another node has already summed.
-
-        Args:
-            clients: who is in it.
-            total: integers of the codec's shape. Where they come first and may be written, the sum
-                goes on in their memory.
-            weight: of these clients together, at least 1 each.
-
-        Raises:
-            MalformedError: no honest node could have sent it; nothing is added then.
-        """
-        self._require_weight(weight, len(clients))
-        checked = self.codec.check_total(total, weight)
-        if not self.clients and checked.flags.writeable:
-            self.total = checked
-        else:
-            self.total += checked
-        self.alone = None
-        self.weight += weight
-        self.clients.extend(clients)
-
-    def _require_weight(self, weight: int, least: int) -> None:
-        if not least <= weight <= self.codec.capacity - self.weight:
-            raise MalformedError(
-                f"weight={weight}: must be at least {least}, and all weights together at most "
-                f"{self.codec.capacity}"
-            )
-
-
-def require_array(array: NDArray, dtype: type, shape: tuple[int, ...]) -> None:
-    """MalformedError unless ``array`` has this type and shape."""
-    if array.dtype != dtype or array.shape != shape:
-        raise MalformedError(
-            f"expected {np.dtype(dtype).name}{list(shape)}, got {array.dtype}{list(array.shape)}"
-        )
-
-
-LARGEST = 2**31 - 1
+MAX_GRID_ENTRY = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -488,12 +320,12 @@ class GridCodec(VectorCodec):
     """
 
     grid: float = 1.0
-    bound: int = LARGEST
+    bound: int = MAX_GRID_ENTRY
     spread: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bound <= LARGEST:
-            raise ValueError(f"bound={self.bound}: must lie in 1..{LARGEST}")
+        if not 1 <= self.bound <= MAX_GRID_ENTRY:
+            raise ValueError(f"bound={self.bound}: must lie in 1..{MAX_GRID_ENTRY}")
         if not 0 <= self.spread <= self.bound:
             raise ValueError(f"spread={self.spread}: must lie in 0..{self.bound}, the bound")
 
@@ -572,47 +404,3 @@ def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
     if bound is None:
         return WeightCodec(size)
     return GridCodec(size, bound=bound)
-
-
-@dataclass
-class Rows:
-    """The rows of the server's clients, for aggregations that are not sums.
-
-    Attributes:
-        codec: of each row.
-        weight: of all clients together.
-        clients: whose they are, in their order.
-        packed: the rows as they travel.
-    """
-
-    codec: Codec
-    weight: int = 0
-    clients: list[int] = field(default_factory=list)
-    packed: list[NDArray] = field(default_factory=list)
-
-    def add_all(self, clients: list[int], packed: NDArray, weight: int) -> None:
-        """Take what a node has stacked, all of it or nothing.
-
-        Args:
-            clients: whose rows they are.
-            packed: (clients, ...), a row for each.
-            weight: of these clients together.
-
-        Raises:
-            MalformedError: a row is malformed, or there are more or fewer of them.
-        """
-        if packed.ndim < 1 or len(packed) != len(clients):
-            raise MalformedError(f"{list(packed.shape)} for {len(clients)} clients: a row for each")
-        for row in packed:
-            self.codec.check(row)
-        self.packed.extend(packed)
-        self.weight += weight
-        self.clients.extend(clients)
-
-    @property
-    def total(self) -> Integers:
-        """Integers (clients, ...), in the order of their clients' ids, ascending."""
-        stacked = np.zeros((len(self.clients), *self.codec.shape), np.int64)
-        for row, place in zip(stacked, np.argsort(self.clients), strict=True):
-            row[...] = self.codec.expand(self.packed[place], 1)
-        return stacked

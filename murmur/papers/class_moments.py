@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.codec import LARGEST, GridCodec
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.learning.linear_model import Head, unit
 from murmur.learning.process import one_thread
 from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
@@ -75,7 +75,7 @@ class NoisySum:
                 moved = sensitivity * 2.0**bits + 2 * math.sqrt(size)
                 sigma = budget.noise_multiplier(part) * moved
                 self.noise = DistributedGaussian(sigma, moved, honest)
-            if most * 2**bits + self.noise.reach <= LARGEST:
+            if most * 2**bits + self.noise.reach <= MAX_GRID_ENTRY:
                 break
         coarse = bits < 1
         if budget.is_private:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.codec import LARGEST, GridCodec
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.learning.linear_model import centred
 from murmur.learning.process import one_thread
 from murmur.privacy.budget import Budget
@@ -71,7 +71,7 @@ class StatisticsRelease:
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
         reach = self.noise.reach
-        if CLIP_STEPS + reach > LARGEST:
+        if CLIP_STEPS + reach > MAX_GRID_ENTRY:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
         self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
 

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from murmur.common import require_positive, require_probability
-from murmur.learning.codec import LARGEST, GridCodec
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
 from murmur.privacy.mechanisms.clipping import project_simplex
@@ -405,7 +405,7 @@ class ProtectedCounts:
         largest = 16 * 2.0 * self._changed  # the noise's scale is at least a 16th of a count
         if self.epsilon > largest:
             raise ValueError(f"epsilon={self.epsilon}: must be at most {largest:g} for counts")
-        if self._most_steps() > LARGEST:
+        if self._most_steps() > MAX_GRID_ENTRY:
             raise ValueError(f"examples={self.examples}: with their noise exceed 32 bits; lower it")
 
     @classmethod

@@ -41,7 +41,8 @@ _MODULES = {
     "murmur.privacy.mechanisms.selection": ("ExponentialMechanism", "PermuteAndFlip"),
     "murmur.privacy.noise": ("NoiseGenerator",),
     "murmur.privacy.policy": ("Policy", "Refusal"),
-    "murmur.privacy.statement": ("Exposure", "Statement"),
+    "murmur.privacy.guarantee": ("Exposure",),
+    "murmur.privacy.statement": ("Statement",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOME)

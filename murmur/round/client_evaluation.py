@@ -23,7 +23,7 @@ from murmur.common import experiment_rng, require_count, three_digits
 from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
-from murmur.privacy.statement import Exposure
+from murmur.privacy.guarantee import Exposure
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.setup import ServerSetup
 from murmur.round.summation import Sums

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.codec import MalformedError
+from murmur.learning.array_bytes import MalformedError
 from murmur.privacy.budget import Cohorts
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import poisson_sample

@@ -55,8 +55,9 @@ from flwr.common.constant import SType
 from numpy.typing import NDArray
 
 from murmur.common import framed
-from murmur.learning.codec import Codec, Sum
+from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import (
     ComposedEvent,
     Event,
@@ -705,12 +706,12 @@ class PlainSum(Collector):
     def __init__(self) -> None:
         self.clients = []
         self.arrays: dict[str, NDArray] = {}
-        self._sum: Sum | None = None
+        self._sum: SumAccumulator | None = None
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Add to the sum."""
         if self._sum is None:
-            self._sum = Sum(codec)
+            self._sum = SumAccumulator(codec)
         self._sum.add(client, packed, weight)
         self.clients = self._sum.clients
         self.arrays = {"sum": packed}

@@ -23,14 +23,16 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Codec, Integers, Sum
+from murmur.compat.flower_messages import REPLIES
+from murmur.learning.codec import Codec, Integers
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round import cohorts, summation, wire
 from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line, read_report
 
 if TYPE_CHECKING:
-    from murmur.privacy.statement import Exposure  # loads SciPy
+    from murmur.privacy.guarantee import Exposure  # loads SciPy
 
 # A node's errors: before the code of its clients has begun, and once that code has ended. All
 # others are not the node's own words: it may still be at work, and answer late.
@@ -203,7 +205,7 @@ class Guests(Protocol):
     the algorithm's own mechanism, hold nobody's data, and are never asked over the network.
     """
 
-    def join(self, task: Task, total: Sum) -> None:
+    def join(self, task: Task, total: SumAccumulator) -> None:
         """Add their releases to ``total``, which has all others'.
 
         Called once for each phase that counts, before its result is read. ``task``: of one of those
@@ -326,7 +328,7 @@ class Phase:
         outcome.counted = self._counts()
         if outcome.counted and self.guests is not None:
             # Canaries are refused where answers are not summed, before a run begins.
-            total = cast(Sum, added)
+            total = cast(SumAccumulator, added)
             self.guests.join(self.question.task((total.clients or [0])[0]), total)
         outcome.total = added.total
         outcome.weight = added.weight
@@ -355,7 +357,7 @@ class Phase:
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
-        wire.REPLIES.allow(question.codec, len(clients))
+        REPLIES.allow(math.prod(question.codec.shape), len(clients))
         self.outcome.bytes_down += wire.request_size(content, clients)
         group = f"{question.number} {question.purpose} {clients[0]}"
         self._waiting[group, node] = clients

@@ -19,9 +19,9 @@ from typing import Protocol
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from murmur.compat.flower_messages import NodeInfo
 from murmur.privacy.ledger import Ledger, LedgerError
 
 POLL_SECONDS = 3.0  # Flower's own interval between two looks

@@ -46,14 +46,16 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng, framed, replace_file, unframed
-from murmur.learning import codec as forms
+from murmur.compat.flower_messages import REPLIES
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
-from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
+from murmur.learning.codec import Codec
+from murmur.learning.sums import RowStore, SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round.cohorts import require_weight
 from murmur.round.setup import SumSetup
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
-from murmur.round.wire import REPLIES, reply_size, request_size
+from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.blame import Blame
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
@@ -81,7 +83,7 @@ class Summation:
         Whether a node's contribution has a part for each of its clients; else it is their sum.
     """
 
-    added: forms.Sum | forms.Rows
+    added: SumAccumulator | RowStore
     side_by_side: bool
 
     def members(self, cohort: Sequence[int]) -> list[int]:
@@ -126,7 +128,7 @@ class Plain(Summation):
     def __init__(self, sums: Sums, question: Question) -> None:
         self.sums = sums
         self.question = question
-        self.added: forms.Sum = forms.Sum(question.codec)
+        self.added: SumAccumulator = SumAccumulator(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add a node's sum, or the packed release of its one client.
@@ -135,14 +137,14 @@ class Plain(Summation):
         compared with the public ones.
         """
         report = content.config_records["report"]
-        array = forms.array_from_bytes(content.array_records["contribution"]["sum"].data)
+        array = array_from_bytes(content.array_records["contribution"]["sum"].data)
         weight = require_weight(report["weight"], clients, self.question.weights.of)
         if not report["packed"]:
             self.added.add_total(clients, array, weight)
         elif len(clients) == 1:
             self.added.add(clients[0], array, weight)
         else:
-            raise forms.MalformedError("a packed contribution comes from exactly one client")
+            raise MalformedError("a packed contribution comes from exactly one client")
 
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing but how many of each group have answered."""
@@ -161,11 +163,11 @@ class Rows(Summation):
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.added: forms.Rows = forms.Rows(question.codec)
+        self.added: RowStore = RowStore(question.codec)
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Take a row for each of ``clients``."""
-        rows = forms.array_from_bytes(content.array_records["contribution"]["rows"].data)
+        rows = array_from_bytes(content.array_records["contribution"]["rows"].data)
         self.added.add_all(clients, rows, sum(map(self.question.weights.of, clients)))
 
 
@@ -338,7 +340,7 @@ class SecureSummation(Summation):
         self.sums = sums
         self.question = question
         self.event = event
-        self.added: Sum = Sum(question.codec)
+        self.added: SumAccumulator = SumAccumulator(question.codec)
         self.journal = Journal(question.purpose, question.number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
         self._sums: list[SecureServer] = []  # none where no sum could begin

@@ -22,7 +22,8 @@ from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable, private, private_folder
-from murmur.learning.codec import Codec, MalformedError, array_from_bytes
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
+from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -37,9 +38,6 @@ _SENT = (bool, int, float, str, bytes)  # the types of settings on the wire; a b
 # data, of the owner's files and of other federations' runs.
 REFUSED = "refused; its own log says why"
 _OURS = ("clients", "fl_app", "murmur", "strategies")  # packages of this program
-# Until whoever pulls a message looks again for a part of it that is on its way. Flower's own waits
-# a second, which is most of what a short phase takes.
-PART_SECONDS = 0.1
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300

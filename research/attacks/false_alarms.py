@@ -43,6 +43,7 @@ from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
 from murmur.privacy.audit import CONFIDENCE, CanaryAudit, empirical_profile, refuted_at
 from murmur.privacy.budget import THREATS
 from murmur.privacy.events import Event
+from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
@@ -52,7 +53,7 @@ from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Guarantee, Statement
+from murmur.privacy.statement import Statement
 from murmur.round.host import SimulatedHome
 
 RELEASES = 5_000  # of each input of a mechanism

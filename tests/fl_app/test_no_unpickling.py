@@ -18,7 +18,7 @@ PACKAGES = ("fl_app", "strategies", "clients", "murmur")
 MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 # CIFAR-10's own files are pickles. They lie on the researcher's disk, and are read by a reader that
 # makes numbers, text and arrays of them and never calls what they name.
-READS_PICKLES = {"murmur/learning/data/files.py": "_ArraysOnly"}
+READS_PICKLES = {"murmur/learning/data/archives.py": "_ArraysOnly"}
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

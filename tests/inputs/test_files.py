@@ -12,7 +12,7 @@ from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data import own_data, tables
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.files import read_image
+from murmur.learning.data.pictures import read_image
 from murmur.learning.data.tables import huggingface
 
 SIDE = 6

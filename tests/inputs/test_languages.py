@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from murmur.learning.data.tables import table, words_of
+from murmur.learning.data.tables import table
+from murmur.learning.data.tokens import words_of
 from murmur.learning.features.components import featured
 from murmur.learning.features.maps import words as hashed_words
 from tests.fl_app.running import run_inline

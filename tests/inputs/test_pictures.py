@@ -10,7 +10,7 @@ from PIL import Image
 
 from murmur.learning.data import own_data
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.files import read_image
+from murmur.learning.data.pictures import read_image
 
 GREY = np.array([[10, 200, 30], [120, 50, 240]], np.uint8)
 # The eight orientations of EXIF: what is stored -> what is seen.

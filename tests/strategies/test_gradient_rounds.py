@@ -11,7 +11,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.learning.linear_model import Head, directions, unit
 from murmur.papers.gradient_rounds import gradient

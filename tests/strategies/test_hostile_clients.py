@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.codec import LabelCodec, Sum
+from murmur.learning.codec import LabelCodec
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import Weights
 from murmur.round.host import MaskedVectors
@@ -91,7 +92,7 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     Where nothing is summed, the rows.
     """
     codec, clients = strategy.codec(), message.content["task"]["clients"]
-    total = Sum(codec)
+    total = SumAccumulator(codec)
     rows = []
     for client in clients:
         size = codec.count if isinstance(codec, LabelCodec) else codec.shape

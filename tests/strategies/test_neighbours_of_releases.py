@@ -14,7 +14,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.events import ComposedEvent, Neighbours, releases
-from murmur.privacy.statement import departures
+from murmur.privacy.guarantee import departures
 from tests.strategies.test_budget_by_threat import CHOICES, SMALL
 
 EVALUATIONS = {

@@ -14,7 +14,7 @@ from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
 from murmur.learning.public_labels import cohort_for_plurality, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.privatekt import LabelQuery, SharedLabels
+from murmur.papers.privatekt.answers import LabelQuery, SharedLabels
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
@@ -98,7 +98,7 @@ def test_soft_targets_are_distributions():
     strategy = server(target="soft")
     strategy.indices = np.arange(4)
     strategy.update(1, strategy.initial_parameters(), total, 20)
-    targets = strategy.student.buffer[0][1]
+    targets = strategy.buffer.buffer[0][1]
     assert targets.min() >= 0
     np.testing.assert_allclose(targets.sum(axis=1), 1, rtol=1e-6)
 
@@ -136,7 +136,7 @@ def test_settings_say_in_which_rounds_images_are_drawn_by_entropy(monkeypatch, c
         seen.append(bool(utility.any()))
         return draw(utility, count, rng)
 
-    monkeypatch.setattr("murmur.papers.privatekt.draw", watched)
+    monkeypatch.setattr("murmur.papers.privatekt.knowledge.draw", watched)
     strategy = server(**changed)
     for number in (1, 2, 3):
         strategy.task(number, strategy.initial_parameters())
@@ -169,10 +169,10 @@ def test_buffer_keeps_the_last_rounds_only_and_survives_a_checkpoint():
     strategy, votes = server(), np.tile([17, 1, 1, 1], (4, 1))
     for number in range(1, 6):
         one_round(strategy, number, votes)
-    assert len(strategy.student.buffer) == 3
+    assert len(strategy.buffer.buffer) == 3
     other = server()
     other.restore(strategy.state())
-    for (a, b), (c, d) in zip(strategy.student.buffer, other.student.buffer, strict=True):
+    for (a, b), (c, d) in zip(strategy.buffer.buffer, other.buffer.buffer, strict=True):
         assert np.array_equal(a, c)
         assert np.array_equal(b, d)
 
@@ -181,7 +181,7 @@ def test_abstention_drops_images_without_a_clear_lead():
     strategy = server(abstain_below=2.0)
     votes = np.array([[17, 1, 1, 1], [6, 5, 5, 4], [10, 10, 0, 0], [1, 1, 1, 17]])
     one_round(strategy, 1, votes)
-    assert len(strategy.student.buffer[0][0]) == 2
+    assert len(strategy.buffer.buffer[0][0]) == 2
     assert list(margin(votes) >= 2.0) == [True, False, False, True]
 
 
@@ -190,7 +190,7 @@ def test_self_training_only_control_learns_nothing_from_labels():
     a = one_round(control, 1, np.tile([20, 0, 0, 0], (4, 1)))
     b = one_round(control, 1, np.tile([0, 0, 0, 20], (4, 1)))
     assert np.array_equal(a, b)
-    assert control.student.buffer == []
+    assert control.buffer.buffer == []
     assert control.cohort(1).size == 0  # nobody is asked, and nobody pays
 
 

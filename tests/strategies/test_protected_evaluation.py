@@ -20,7 +20,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent, Release
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Unprotected
-from murmur.privacy.statement import render
+from murmur.privacy.statement_text import render
 from murmur.round.client_evaluation import CLEAN, PROTECTED
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup

@@ -74,6 +74,21 @@ def alike(text: str) -> str:
     return " ".join("".join(seen).split())
 
 
+def require_unlike(ids: Iterable[str], place: str) -> None:
+    """DataError where two ids differ by form, case or the space around them only.
+
+    One person would be two owners, with two budgets.
+    """
+    by_likeness: dict[str, str] = {}
+    for owner in sorted(set(ids)):
+        other = by_likeness.setdefault(alike(owner), owner)
+        if other != owner:
+            raise DataError(
+                f"{place}: the owners' ids {other!a} and {owner!a} differ only by case, "
+                "by the space around them or by Unicode's form; write one owner's id in one way"
+            )
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of ``known`` that ``name`` may have been meant to be; None: none is near."""
     by_likeness = {alike(choice): choice for choice in known}

@@ -20,8 +20,9 @@ import numpy as np
 
 from murmur.common import experiment_rng, require_integer
 from murmur.learning.data import cache as caching
-from murmur.learning.data import files
+from murmur.learning.data.archives import read_cifar10, read_idx_pair, read_svhn, require_md5
 from murmur.learning.data.examples import DataError, Dataset, Examples, take_out
+from murmur.learning.data.npz_arrays import array_examples, read_npz
 from murmur.settings import Seed
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.
@@ -127,7 +128,7 @@ def verify(source: Source, paths: tuple[Path, ...]) -> None:
         sums = dict(getattr(datasets, source.name).resources)
     for path in paths:
         if path.name in sums:
-            files.require_md5(path, sums[path.name])
+            require_md5(path, sums[path.name])
 
 
 def _how_to(source: Source) -> str:
@@ -233,12 +234,12 @@ def torchvision_dataset(
         if check_md5:
             verify(source, found)
         if name == "SVHN":
-            train, test = (files.read_svhn(path) for path in found)
+            train, test = (read_svhn(path) for path in found)
         elif name == "CIFAR10":
-            train, test = files.read_cifar10(found)
+            train, test = read_cifar10(found)
         else:
-            train = files.read_idx_pair(*found[:2])
-            test = files.read_idx_pair(*found[2:])
+            train = read_idx_pair(*found[:2])
+            test = read_idx_pair(*found[2:])
         return caching.RawDataset(train, test, num_classes=10)
 
     settings = {"check_md5": check_md5}
@@ -272,9 +273,9 @@ def medmnist(
     (path,) = locate(source, root=root, cache=cache, download=False)
 
     def build() -> caching.RawDataset:
-        arrays = files.read_npz(path)
+        arrays = read_npz(path)
         train, validation, test = (
-            files.array_examples(path, arrays, f"{part}_images", f"{part}_labels")
+            array_examples(path, arrays, f"{part}_images", f"{part}_labels")
             for part in ("train", "val", "test")
         )
         if use_validation:

@@ -5,7 +5,7 @@ examples. Where it is known whose rows are, whole owners are taken: nobody then 
 sides.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -105,6 +105,9 @@ class Dataset:
         named: whether the user or the data have named the classes; if not, they are those found.
         digests: of what the reader alone knows, or knows for less (``digests.digests_of``).
         columns: names of a table's columns that a model sees, in their order.
+        owner_ids: ids of the owners of train examples, in the order of their numbers. Like the
+            examples themselves they are for the owner of the data, and nothing writes them.
+        test_owner_ids: ids of the owners of test examples.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -125,6 +128,8 @@ class Dataset:
     named: bool = False
     digests: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    owner_ids: tuple[str, ...] = ()
+    test_owner_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):
@@ -232,6 +237,23 @@ def _taken_out(
             f"fewest: {sizes.min()}); ask for more or for 0, or set dataset.split=rows"
         )
     return np.flatnonzero(taken[whose]), np.flatnonzero(~taken[whose])
+
+
+def numbered_owners(ids: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Each row's owner as a number from 0, (N,), and the owners' ids in that order, sorted."""
+    known = sorted(set(ids))
+    numbers = {owner: number for number, owner in enumerate(known)}
+    return np.array([numbers[owner] for owner in ids], np.int64), tuple(known)
+
+
+def require_apart(ids: Iterable[str], test: Iterable[str]) -> None:
+    """DataError where somebody has rows both for training and in the test set."""
+    both = sorted(set(ids) & set(test))
+    if both:
+        raise DataError(
+            f"dataset.test: {len(both)} owners have rows in the training and in the test set (such "
+            f"as {both[0]!r}); take them out of one, or set dataset.split=rows"
+        )
 
 
 def split_test(

@@ -13,18 +13,35 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.common import require_integer
-from murmur.learning.data import files
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
-from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.examples import DataError, Dataset, split_test
+from murmur.learning.data.cells import nfc, number_classes, require_labels, require_unlike
+from murmur.learning.data.class_folders import (
+    class_files,
+    each_file,
+    loose_pictures,
+    owner_of,
+    split_folders,
+)
+from murmur.learning.data.csv_rows import open_csv
+from murmur.learning.data.digests import of_arrays
+from murmur.learning.data.examples import (
+    DataError,
+    Dataset,
+    numbered_owners,
+    require_apart,
+    split_test,
+)
+from murmur.learning.data.file_errors import damaged, wrong_row
+from murmur.learning.data.npz_arrays import array_examples, array_names, read_npz
+from murmur.learning.data.pictures import read_images, require_picture
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -44,15 +61,20 @@ def image_folder(
     size: int | Sequence[int] = 28,
     channels: int = 1,
     classes: Sequence[Any] | None = None,
+    owners: Annotated[int, Field(ge=0, le=8)] = 0,
     test_fraction: float = 0.2,
     split_seed: Seed = 0,
+    split: Literal["owners", "rows"] = "owners",
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
 
+    With ``owners=1`` a folder for each owner holds these: ``root/<owner>/<class>/…`` or
+    ``root/train/<owner>/<class>/…``. A device of that owner reads ``root/<owner>`` alike.
+
     Where ``root`` holds both ``train`` and ``test`` (or ``val``, and other names of these;
-    ``files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
+    ``split_folders``), these are the split and ``test_fraction`` is not used. Hidden
     files are passed over; any other file that is no picture is an error.
 
     Args:
@@ -61,26 +83,31 @@ def image_folder(
         channels: 1 (grey) or 3 (RGB).
         classes: the names in the order of their labels. None: the folders' names, sorted, numbers
             in their order (``murmur.learning.data.cells``).
+        owners: levels of folders above the class that say whose a picture is; 0: none does.
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
+        split: whether pool, validation and test set take whole owners, or rows of any.
         cache: see ``murmur.learning.data.cache.cache_folder``.
-        blanks: see the head of this file.
+        blanks: see the head of this file. A client's own data are of one owner: ``owners`` is 0.
 
     Raises:
         ValueError: a setting is outside the above.
-        DataError: a folder or a file is missing, damaged or of another kind.
+        DataError: a folder or a file is missing, damaged or of another kind, or where owners are
+            kept whole, one has pictures for training and in the test set.
     """
     folder = _existing("root", root, os.path.isdir)
     height, width = _height_and_width(size)
     _check_channels(channels)
+    if owners and blanks:
+        raise ValueError(f"owners={owners}: must be 0 for a client's own data, of one owner")
     bad = Blanks(blanks)
     places, left_out = [folder], list[str]()
     if blanks:
-        parts = [files.each_file(folder, list(map(str, classes or ())))]
+        parts = [each_file(folder, list(map(str, classes or ())))]
     else:
-        places, left_out = files.split_folders(folder)
+        places, left_out = split_folders(folder)
         reached: dict[tuple[int, int], Path] = {}
-        parts = [files.class_files(place, reached) for place in places]
+        parts = [class_files(place, reached, owners) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -90,34 +117,70 @@ def image_folder(
     found = [path for part in parts for _, path in part]
     for row, path in enumerate(found):
         with bad.of(row):
-            files.require_picture(path)
+            require_picture(path)
     labels, order = number_classes(names, lambda row: str(found[row]), classes, bad)
-    split: list[float] | str = [test_fraction, split_seed]
-    if len(parts) > 1:
-        split = str(places[1])
+    ids = [
+        nfc(owner_of(place, path, owners))
+        for place, part in zip(places, parts, strict=True)
+        for _, path in part
+    ]
+    require_unlike(ids, f"{folder}")
+    rows = np.split(np.arange(len(labels)), [len(parts[0])])
+    if len(parts) == 1:
+        together = numbered_owners(ids)[0] if owners and split == "owners" else None
+        rows = list(split_test(labels, test_fraction, split_seed, together))
 
     def build() -> RawDataset:
-        raw = RawExamples(files.read_images(found, height, width, channels, bad), labels)
-        if len(parts) == 1:
-            return _hold_out(raw, order, test_fraction, split_seed, bad)
-        train, test = np.split(np.arange(len(labels)), [len(parts[0])])
-        return RawDataset(raw.take(train), raw.take(test), max(2, len(order)), order)
+        raw = RawExamples(read_images(found, height, width, channels, bad), labels)
+        bad.clear(raw.pixels, raw.labels)
+        train, test = (raw.take(half) for half in rows)
+        return RawDataset(train, test, max(2, len(order)), order, bad.rows)
 
     settings = {
         "size": [height, width],
         "channels": channels,
         "classes": classes,
-        "split": split,
+        "split": str(places[1]) if len(parts) > 1 else [test_fraction, split_seed, split, owners],
         "blanks": blanks,
     }
     data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
+    if owners:
+        train_ids, test_ids = ([ids[row] for row in half] for half in rows)
+        data = _owned(data, train_ids, test_ids, split)
     notes = [f"pictures below {name}, another split for evaluation" for name in left_out]
     for place in places:
-        loose = files.loose_pictures(place)
+        loose = loose_pictures(place)
         if loose:
             notes.append(f"{loose} pictures in {place.name} itself, of no class")
     return replace(data, notes=tuple(notes))
+
+
+def _owned(
+    data: Dataset, train: list[str], test: list[str], split: Literal["owners", "rows"]
+) -> Dataset:
+    """``data`` with the owners of its examples.
+
+    Args:
+        data: whose examples nobody owns yet.
+        train: the id of each train example's owner.
+        test: the id of each test example's owner.
+        split: as in ``Dataset``.
+
+    Raises:
+        DataError: an owner has examples in both, and is to be kept whole.
+    """
+    if split == "owners":
+        require_apart(train, test)
+    numbers, ids = numbered_owners(train)
+    return replace(
+        data,
+        owners=numbers,
+        split=split,
+        digests={**data.digests, "owners": of_arrays(train, test)},
+        owner_ids=ids,
+        test_owner_ids=tuple(sorted(set(test))),
+    )
 
 
 def npz(
@@ -129,7 +192,7 @@ def npz(
     cache: str | Path | None = None,
     blanks: bool = False,
 ) -> Dataset:
-    """An .npz file with ``images`` and ``labels``, as ``files.array_examples`` reads it.
+    """An .npz file with ``images`` and ``labels``, as ``array_examples`` reads it.
 
     ``test_images`` and ``test_labels`` beside them are the test set; ``test_fraction`` is then not
     used. Keras's names (``x_train``, ``y_train``, …) and MedMNIST's (``train_images``, …) do too.
@@ -153,25 +216,23 @@ def npz(
     bad = Blanks(blanks)
 
     def build() -> RawDataset:
-        arrays = files.read_npz(file)
+        arrays = read_npz(file)
         names = _npz_names(arrays)
-        train = files.array_examples(file, arrays, names[0], names[1], bad)
+        train = array_examples(file, arrays, names[0], names[1], bad)
         test = train.take(np.arange(0))
         if names[2] in arrays and not blanks:
-            test = files.array_examples(file, arrays, names[2], names[3])
+            test = array_examples(file, arrays, names[2], names[3])
         if not len(train.labels):
-            raise files.damaged(file, f"{names[0]} is empty")
+            raise damaged(file, f"{names[0]} is empty")
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
-            raise files.damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
+            raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
         values = [*train.labels.tolist(), *test.labels.tolist()]
         known = None
         if num_classes is not None:
             known = list(range(num_classes))
             beyond = [value for value in values if isinstance(value, int) and value >= num_classes]
             if beyond and not blanks:
-                raise files.damaged(
-                    file, f"label {max(beyond)} is not below num_classes={num_classes}"
-                )
+                raise damaged(file, f"label {max(beyond)} is not below num_classes={num_classes}")
         labels, order = number_classes(values, lambda row: f"{file}, label {row}", known, bad)
         train = RawExamples(train.pixels, labels[: len(train.labels)])
         if blanks or names[2] not in arrays:
@@ -186,7 +247,7 @@ def npz(
     }
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
     data = replace(data, named=num_classes is not None)
-    present = files.array_names(file)
+    present = array_names(file)
     read = _npz_names(present)[: 2 if blanks else 4]
     others = [name for name in present if name not in read]
     if not others:
@@ -218,7 +279,7 @@ def csv(
     pandas writes, is left out.
 
     Args:
-        path: the file; see ``murmur.learning.data.files.open_csv``.
+        path: the file; see ``csv_rows.open_csv``.
         shape: of pixel columns, (C, H, W); None: one channel, square.
         size: of picture files, as in ``image_folder``.
         channels: of picture files, as in ``image_folder``.
@@ -249,7 +310,7 @@ def csv(
             values, lambda row: f"{file}, line {lines[row]}", classes, bad
         )
         if pictures:
-            pixels = files.read_images(pictures, height, width, channels, bad)
+            pixels = read_images(pictures, height, width, channels, bad)
         else:
             flat = [bytes(len(columns))] * len(rows)
             for row, fields in enumerate(rows):
@@ -267,7 +328,7 @@ def csv(
     sources = [file, *pictures]
     data = load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
     data = replace(data, named=classes is not None)
-    with files.open_csv(file, Blanks(blanks)) as (header, _):
+    with open_csv(file, Blanks(blanks)) as (header, _):
         if header[0]:
             return data
     return replace(data, notes=("column '', an index",))
@@ -275,7 +336,7 @@ def csv(
 
 def _pictures_of(file: Path, blanks: Blanks) -> list[Path]:
     """The picture files that a CSV file names; none where it holds pixels."""
-    with files.open_csv(file, blanks) as (header, _):
+    with open_csv(file, blanks) as (header, _):
         columns = _image_columns(file, header)
     if columns != [_FILENAME]:
         return []
@@ -286,13 +347,11 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
     """The columns beside the label, without the index that pandas writes."""
     columns = [name for name in header[not header[0] :] if name != _LABEL]
     if _LABEL not in header or not columns:
-        raise files.wrong_row(
-            file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}"
-        )
+        raise wrong_row(file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}")
     if "" in columns:
-        raise files.wrong_row(file, 1, "a column without a name that is not the first")
+        raise wrong_row(file, 1, "a column without a name that is not the first")
     if _FILENAME in columns and len(columns) != 1:
-        raise files.wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
+        raise wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
     return columns
 
 
@@ -310,7 +369,7 @@ def _labelled_rows(
     lines = []
     labels = []
     others = []
-    with files.open_csv(file, blanks) as (header, rows):
+    with open_csv(file, blanks) as (header, rows):
         columns = _image_columns(file, header)
         label_at = header.index(_LABEL)
         places = [header.index(name) for name in columns]
@@ -331,7 +390,7 @@ def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]
         wrong = [name for name, field in zip(columns, fields, strict=True) if not _is_byte(field)]
         field = fields[columns.index(wrong[0])]
         what = f"{wrong[0]} = {field!r}, which is no integer in 0..255"
-        raise files.wrong_row(file, line, what) from None
+        raise wrong_row(file, line, what) from None
 
 
 def _is_byte(field: str) -> bool:

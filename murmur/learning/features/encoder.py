@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
-from murmur.learning.data.tables import encoded, tokenizer_of
+from murmur.learning.data.tokens import encoded, tokenizer_of
 from murmur.learning.features.components import Features, Known
 
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each

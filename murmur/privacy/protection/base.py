@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from murmur.common import blocks, is_finite
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure
 from murmur.settings import Norm, Positive, Share, settings
 
 Integers = NDArray[np.int64]

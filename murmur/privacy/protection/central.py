@@ -32,12 +32,12 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, Unit
+from murmur.privacy.guarantee import Exposure, by_participations
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Clipped, Integers
-from murmur.privacy.statement import Exposure, by_participations
 
 MODELS = "anyone who sees every published model"
 TRUSTED = "the server is trusted: it adds the noise, and keeps updates to itself"

@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget, Cohorts
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Integers
 from murmur.privacy.protection.central import ServerNoise
-from murmur.privacy.statement import Exposure
 
 _STEPS = 1 << 8
 

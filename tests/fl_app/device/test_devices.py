@@ -17,8 +17,8 @@ from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
+from murmur.compat import flower_grid
 from murmur.privacy.ledger import Ledger
-from murmur.round import wire as redelivery
 from murmur.round.task import REFUSED, RunError
 from tests.clock import Clock
 from tests.federation.loopback import POLICY
@@ -160,8 +160,8 @@ def test_devices_give_the_result_of_a_simulation_bit_for_bit(
     files, tmp_path, monkeypatch, name, network
 ):
     """Also where Flower loses everything once: whoever is silent is asked again, and pays once."""
-    monkeypatch.setattr(redelivery, "time", Clock())
-    monkeypatch.setattr(redelivery, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(flower_grid, "time", Clock())
+    monkeypatch.setattr(flower_grid, "MAX_LOOK_SECONDS", 0.01)
     own = run_devices(files, tmp_path, *RUNS[name], network=network)
     words = [word for word in RUNS[name] if "devices" not in word]
     simulated = run_inline(tmp_path / "inline", *WORDS, *words, small=["engine=inline"])

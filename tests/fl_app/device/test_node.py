@@ -10,7 +10,7 @@ from safetensors.numpy import load
 
 from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedData, SimulatedHost
-from murmur.learning.codec import array_from_bytes
+from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed

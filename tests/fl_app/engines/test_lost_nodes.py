@@ -9,7 +9,8 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.engines.inline import identify
 from fl_app.engines.ray import RayPool
-from fl_app.server_app import without_lost_nodes
+from fl_app.server_app import _lost_node
+from murmur.compat.flower_grid import StrictGrid
 from murmur.round.task import RunError
 
 LOST = "<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is unavailable'>"
@@ -28,7 +29,7 @@ class Grid:
 def ask(grid):
     identify()
     message = Message(RecordDict(), dst_node_id=101, message_type="train")
-    return list(without_lost_nodes(grid).send_and_receive([message]))
+    return list(StrictGrid(grid, _lost_node).send_and_receive([message]))
 
 
 def test_error_of_the_runtime_ends_the_run_in_one_sentence():

@@ -12,7 +12,8 @@ from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import GaussianEvent, NonPrivateEvent, RandomizedResponseEvent
-from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.privacy.guarantee import Exposure, by_participations
+from murmur.privacy.statement import Statement
 from tests.sums import noised
 
 NAMES = {"privatekt": "PrivateKT", "nbafl": "NbAFL", "fedavg": "FedAvg"}

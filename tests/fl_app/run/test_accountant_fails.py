@@ -11,7 +11,9 @@ from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import event_from_dict
-from murmur.privacy.statement import Guarantee, Statement, render
+from murmur.privacy.guarantee import Guarantee
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 from strategies.parts import PrivacyReport
 from tests.fl_app.running import SMALL, interrupt
 

@@ -8,7 +8,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from murmur.learning.codec import Sum
+from murmur.learning.sums import SumAccumulator
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import Adjacency
 from murmur.privacy.statement import Statement
@@ -86,7 +86,8 @@ def test_a_canary_that_contributes_nothing_still_sends_a_message():
     canaries = strategy.canaries
     strategy.adjacency = Adjacency.REPLACE_SPECIAL
     canaries.join(
-        strategy.training(1, strategy.initial_parameters()).task(0), Sum(strategy.codec())
+        strategy.training(1, strategy.initial_parameters()).task(0),
+        SumAccumulator(strategy.codec()),
     )
     out = canaries.scores[~canaries.inside]
     assert len(out) and out.all()
@@ -132,7 +133,7 @@ def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):
 def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
     strategy = Experiment(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
     model, canaries = strategy.initial_parameters(), strategy.canaries
-    total = Sum(strategy.codec())
+    total = SumAccumulator(strategy.codec())
     canaries.join(strategy.training(1, model).task(0), total)
     assert set(total.clients) <= {-1 - name for name in np.flatnonzero(canaries.inside)}
     steps = np.abs(total.total)

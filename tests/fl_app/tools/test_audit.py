@@ -20,12 +20,13 @@ from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.statement import Exposure, Statement
+from murmur.privacy.statement import Statement
 from murmur.round.host import SimulatedHome
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline

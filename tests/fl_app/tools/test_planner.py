@@ -8,7 +8,7 @@ from rich.console import Console
 import fl_app.console
 from fl_app.cli import main
 from fl_app.tools import advise
-from murmur.papers.privatekt import LabelQuery, Votes
+from murmur.papers.privatekt.answers import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 
 WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]
@@ -21,7 +21,7 @@ WORDS = ["strategy=class_statistics", "federation.public=720", "features.compone
 def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expected):
     budget = Budget(epsilon, 1e-5, threat="secure_aggregation", honest_clients=clients)
     votes = Votes(LabelQuery(budget, labels, 10))
-    assert votes.lead(clients, 0.6) == pytest.approx(expected, rel=2e-3)
+    assert votes.margin_in_sigmas(clients, 0.6) == pytest.approx(expected, rel=2e-3)
 
 
 def test_it_compares_the_candidates_and_names_the_best_as_a_command(capsys, monkeypatch):

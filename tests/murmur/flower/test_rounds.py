@@ -20,8 +20,9 @@ from murmur.common import unframed
 from murmur.flower import private
 from murmur.flower.client import protect
 from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.statement import Guarantee, Statement
+from murmur.privacy.statement import Statement
 from murmur.round.task import RECORD, RunError
 from murmur.secure_sum.terms import Phase
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise

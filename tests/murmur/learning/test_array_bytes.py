@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from murmur.learning.codec import MalformedError, array_from_bytes
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
 
 
 def saved(values):

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from murmur.learning.codec import BitCodec, LabelCodec, MalformedError, Sum, WeightCodec
+from murmur.learning.array_bytes import MalformedError
+from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
+from murmur.learning.sums import SumAccumulator
 
 CODECS = [LabelCodec(3, 10), BitCodec(11), WeightCodec(5)]
 
@@ -24,13 +26,13 @@ def test_sum_is_the_same_for_every_grouping(codec):
     rng = np.random.default_rng(0)
     packed = [codec.pack(release(codec, rng)) for _ in range(12)]
     weights = [1] * 12 if not isinstance(codec, WeightCodec) else list(range(1, 13))
-    whole = Sum(codec)
+    whole = SumAccumulator(codec)
     for client, (values, weight) in enumerate(zip(packed, weights, strict=True)):
         whole.add(client, values, weight)
     for parts in (2, 3, 12):
-        server = Sum(codec)
+        server = SumAccumulator(codec)
         for share in np.array_split(np.arange(12), parts):
-            node = Sum(codec)
+            node = SumAccumulator(codec)
             for client in share:
                 node.add(int(client), packed[client], weights[client])
             server.add_total(node.clients, node.total, node.weight)
@@ -49,7 +51,7 @@ def test_weighted_mean_is_that_of_the_reals():
     codec, rng = WeightCodec(50), np.random.default_rng(1)
     values = rng.normal(size=(4, 50)).astype(np.float32)
     weights = [3, 1, 7, 2]
-    total = Sum(codec)
+    total = SumAccumulator(codec)
     for client in range(4):
         total.add(client, codec.pack(values[client]), weights[client])
     expected = np.average(values.astype(np.float64), axis=0, weights=weights)
@@ -71,7 +73,7 @@ def test_weighted_mean_is_that_of_the_reals():
     ],
 )
 def test_malformed_contribution_is_rejected_and_leaves_the_sum_alone(codec, packed):
-    total = Sum(codec)
+    total = SumAccumulator(codec)
     with pytest.raises(MalformedError):
         total.add(0, packed)
     assert not total.total.any()
@@ -94,7 +96,7 @@ def test_malformed_contribution_is_rejected_and_leaves_the_sum_alone(codec, pack
 )
 def test_impossible_node_sum_is_rejected(codec, claimed, weight):
     with pytest.raises(MalformedError):
-        Sum(codec).add_total([0, 1, 2], claimed.astype(np.int64), weight)
+        SumAccumulator(codec).add_total([0, 1, 2], claimed.astype(np.int64), weight)
 
 
 @settings(max_examples=300, derandomize=True)
@@ -111,7 +113,7 @@ def test_any_array_is_either_summed_in_bounds_or_rejected(codec, values, weight)
         lambda s: s.add(0, values, weight),
         lambda s: s.add_total([0], values, weight),
     ):
-        total = Sum(codec)
+        total = SumAccumulator(codec)
         try:
             add(total)
         except MalformedError:

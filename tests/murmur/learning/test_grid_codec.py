@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from murmur.common import BLOCK, blocks
-from murmur.learning.codec import LARGEST, GridCodec, MalformedError, Sum, WeightCodec
+from murmur.learning.array_bytes import MalformedError
+from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec, WeightCodec
+from murmur.learning.sums import SumAccumulator
 
 
 def test_a_sum_does_not_depend_on_how_clients_are_grouped():
     rng = np.random.default_rng(0)
     codec = GridCodec(50, grid=2.0**-20)
     releases = rng.integers(-(2**30), 2**30, (6, 50))
-    alone, left, right = Sum(codec), Sum(codec), Sum(codec)
+    alone, left, right = SumAccumulator(codec), SumAccumulator(codec), SumAccumulator(codec)
     for client, release in enumerate(releases):
         alone.add(client, codec.pack(release), weight=client + 1)
         (left if client % 2 else right).add(client, codec.pack(release), weight=client + 1)
@@ -68,7 +70,7 @@ def test_the_largest_total_weight_leaves_room_for_noise():
     codec = GridCodec(1)
     assert codec.limits(codec.capacity)[1] <= 2**60
     with pytest.raises(ValueError, match="bound=2147483648: must lie in"):
-        GridCodec(1, bound=LARGEST + 1)
+        GridCodec(1, bound=MAX_GRID_ENTRY + 1)
 
 
 def test_noise_of_many_clients_needs_the_root_of_their_number():

@@ -26,8 +26,10 @@ from murmur.privacy.events import (
     SummedEvent,
     event_from_dict,
 )
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.neighbours import STEPS, Neighbours, common, departure
-from murmur.privacy.statement import Exposure, Statement, render
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 CLIENT, RECORD = Unit.CLIENT, Unit.RECORD
 ONE, NULL, NONE = Adjacency.REPLACE_ONE, Adjacency.REPLACE_SPECIAL, Adjacency.ADD_REMOVE

@@ -15,14 +15,9 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
 )
-from murmur.privacy.statement import (
-    Exposure,
-    Statement,
-    by_participations,
-    card,
-    promise,
-    render,
-)
+from murmur.privacy.guarantee import Exposure, by_participations
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import card, promise, render
 from tests.sums import noised, reported
 
 DELTA = 1e-5

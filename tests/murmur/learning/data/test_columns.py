@@ -8,10 +8,12 @@ import pytest
 from PIL import Image
 
 from murmur.learning.data import own_data
+from murmur.learning.data.column_spec import ColumnSpec
 from murmur.learning.data.datasets import medmnist
 from murmur.learning.data.examples import DataError
+from murmur.learning.data.frames import arrow_frame
 from murmur.learning.data.partitions import FlowerPartitioner, Natural
-from murmur.learning.data.tables import Reading, arrow_frame, huggingface, table
+from murmur.learning.data.tables import huggingface, table
 
 
 def people(count=40):
@@ -59,7 +61,7 @@ def test_a_wrong_table_is_named(tmp_path, settings, said):
 def test_texts_become_numbers_of_words_that_no_data_decided():
     texts = ["A dog, a cat", "", "a " * 9]
     frame = arrow_frame(pyarrow.table({"text": texts, "label": [0, 1, 1]}))
-    (found,) = Reading(length=4, vocabulary=100).read([frame], ["x"])
+    (found,) = ColumnSpec(length=4, vocabulary=100).read([frame], ["x"])
     ids = found.examples.images[:, 0, 0]
     assert ids.shape == (3, 4)
     assert ids[0, 0] == ids[0, 2] == ids[2, 0] >= 2
@@ -72,7 +74,7 @@ def test_a_tokenizer_of_ones_own(tmp_path):
     known = Tokenizer(models.WordLevel({"dog": 5, "[UNK]": 1}, unk_token="[UNK]"))
     known.pre_tokenizer = pre_tokenizers.Whitespace()
     known.save(str(tmp_path / "words.json"))
-    reading = Reading(tokenizer=str(tmp_path / "words.json"), length=3)
+    reading = ColumnSpec(tokenizer=str(tmp_path / "words.json"), length=3)
     frame = arrow_frame(pyarrow.table({"text": ["dog cat"], "label": [0]}))
     (found,) = reading.read([frame], ["x"])
     assert found.examples.images.ravel().tolist() == [5, 1, 0]
@@ -91,8 +93,28 @@ def test_a_folder_of_hugging_face_with_pictures_and_named_classes(tmp_path):
     assert data.input_shape == (1, 6, 6)
     assert data.train.labels.tolist() == [0, 1, 1, 0, 1, 1]
     assert np.allclose(data.train.images[:, 0, 0, 0] * 255, [0, 10, 20, 30, 40, 50])
-    with pytest.raises(DataError, match=r"no split 'held'; it has \['train', 'test'\]"):
+    with pytest.raises(DataError, match=r"no split 'held'; it has \['train', 'test'\]; name one"):
         huggingface(path=str(tmp_path / "saved"), test="held")
+
+
+def test_a_data_set_with_a_training_split_only_says_what_to_do_and_splits_whole_owners(tmp_path):
+    whose = [f"p{row // 4}" for row in range(40)]
+    rows = {"a": list(range(40)), "label": [row % 2 for row in range(40)], "who": whose}
+    whole = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)})
+    whole.save_to_disk(tmp_path / "saved")
+    path = str(tmp_path / "saved")
+    with pytest.raises(DataError, match=r"no split 'test'; .* whole owners .*dataset\.test=null"):
+        huggingface(path=path, inputs=["a"])
+    with pytest.raises(DataError, match=r"no split 'train2'; .*dataset\.train, dataset\.test\)$"):
+        huggingface(path=path, inputs=["a"], train="train2")
+    data = huggingface(path=path, inputs=["a"], test=None, client="who")
+    assert (len(data.train), len(data.test)) == (32, 8)
+    assert not set(data.owner_ids) & set(data.test_owner_ids)
+    tested = data.test.images[:, 0, 0, 0].astype(int).tolist()
+    assert {whose[row] for row in tested} == set(data.test_owner_ids)
+    for number, owner in enumerate(data.owner_ids):
+        own = data.train.images[data.owners == number, 0, 0, 0].astype(int).tolist()
+        assert {whose[row] for row in own} == {owner}
 
 
 def test_clients_are_the_owners():

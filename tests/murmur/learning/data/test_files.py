@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from murmur.learning.data.archives import read_cifar10, read_idx, read_svhn
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.files import (
-    array_examples,
-    read_cifar10,
-    read_idx,
-    read_npz,
-    read_svhn,
-)
+from murmur.learning.data.npz_arrays import array_examples, read_npz
 
 HEADER = b"\x00\x00\x08\x02" + np.array([2, 3], ">u4").tobytes()
 

@@ -63,6 +63,64 @@ def test_train_and_test_folders_are_the_split(tmp_path):
     assert brightness(data.test) == [9]
 
 
+@pytest.fixture
+def owned(tmp_path):
+    """Five owners, each with cats of brightness 10 i and 10 i + 1 and a dog of 100 + i."""
+    for i, owner in enumerate(("ann", "bo", "cy", "di", "ed")):
+        save_picture(tmp_path / "owned" / owner / "cat" / "0.png", 10 * i)
+        save_picture(tmp_path / "owned" / owner / "cat" / "more" / "1.png", 10 * i + 1)
+        save_picture(tmp_path / "owned" / owner / "dog" / "2.png", 100 + i)
+    return tmp_path / "owned"
+
+
+def test_folders_of_owners_say_whose_pictures_are_and_whole_owners_are_held_out(owned, tmp_path):
+    data = load_folder(owned, tmp_path, owners=1, test_fraction=0.4)
+    assert data.classes == ("cat", "dog") and len(data.train) == 9 and len(data.test) == 6
+    assert sorted(data.owner_ids + data.test_owner_ids) == ["ann", "bo", "cy", "di", "ed"]
+    assert data.owners.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    names = sorted(path.name for path in owned.iterdir())
+    for number, owner in enumerate(data.owner_ids):
+        i = names.index(owner)
+        rows = np.flatnonzero(data.owners == number)
+        assert brightness(data.train.take(rows)) == [10 * i, 10 * i + 1, 100 + i]
+    anybody = load_folder(owned, tmp_path, owners=1, test_fraction=0.4, split="rows")
+    assert set(anybody.owner_ids) & set(anybody.test_owner_ids)
+    assert anybody.digests["owners"] != data.digests["owners"]
+
+
+def test_an_owner_has_two_levels_of_folders(tmp_path):
+    for i, place in enumerate(("north/ann", "north/bo", "south/ann")):
+        save_picture(tmp_path / "x" / place / "cat" / "0.png", i)
+        save_picture(tmp_path / "x" / place / "dog" / "0.png", 100 + i)
+    data = load_folder(tmp_path / "x", tmp_path, owners=2, test_fraction=0)
+    assert data.owner_ids == ("north/ann", "north/bo", "south/ann")
+
+
+def test_an_owner_with_pictures_for_training_and_testing_is_refused(tmp_path):
+    for part in ("train", "test"):
+        for owner in ("ann", part):
+            for kind in ("cat", "dog"):
+                save_picture(tmp_path / "x" / part / owner / kind / "0.png", 1)
+    with pytest.raises(DataError, match=r"1 owners have rows in the training .* \(such as 'ann'\)"):
+        load_folder(tmp_path / "x", tmp_path, owners=1)
+    data = load_folder(tmp_path / "x", tmp_path, owners=1, split="rows")
+    assert (data.owner_ids, data.test_owner_ids) == (("ann", "train"), ("ann", "test"))
+
+
+def test_folders_of_owners_are_not_taken_for_classes(owned, tmp_path):
+    with pytest.raises(DataError, match=r"named cat, dog; .* owners, set dataset\.owners=1"):
+        load_folder(owned, tmp_path)
+    save_picture(owned / "ann" / "3.png", 7)
+    with pytest.raises(DataError, match=r"ann/3.png: lies in no class folder; .*<owner>/<class>/"):
+        load_folder(owned, tmp_path, owners=1)
+    (owned / "ann" / "3.png").unlink()
+    save_picture(owned / "Ann" / "cat" / "3.png", 7)
+    with pytest.raises(DataError, match="'Ann' and 'ann' differ only by case"):
+        load_folder(owned, tmp_path, owners=1)
+    with pytest.raises(ValueError, match="owners=1: must be 0 for a client's own data"):
+        load_folder(owned, tmp_path, owners=1, blanks=True, classes=["cat", "dog"])
+
+
 def test_one_site_numbers_classes_as_all_do(folder, tmp_path):
     data = load_folder(folder, tmp_path, classes=["bird", "dog", "cat"], test_fraction=0)
     assert data.num_classes == 3

@@ -2,13 +2,12 @@
 
 import httpx
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import http_grid
 
-from murmur.round import wire as redelivery
-from murmur.round.task import PART_SECONDS
-from murmur.round.wire import with_redelivery, with_tokens
+from murmur.compat import flower_grid
+from murmur.compat.flower_grid import DeviceGrid
 from tests.clock import Clock
 
 NODES = (101, 102)
@@ -50,14 +49,14 @@ class Grid:
 def clock(monkeypatch):
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     clock = Clock()
-    monkeypatch.setattr(redelivery, "time", clock)
+    monkeypatch.setattr(flower_grid, "time", clock)
     return clock
 
 
 def questions():
     content = [RecordDict({"task": ConfigRecord({"round": 7})}) for _ in NODES]
     return [
-        Message(record, dst_node_id=node, message_type="train", group_id=f"token-{node}")
+        Message(record, dst_node_id=node, message_type="train", group_id=f"group-{node}")
         for node, record in zip(NODES, content, strict=True)
     ]
 
@@ -70,7 +69,7 @@ def answers(grid, asked=None, timeout=100):
 
 def test_without_losses_every_message_is_sent_once(clock):
     grid = Grid(clock, lambda number: True)
-    replies = answers(with_redelivery(grid))
+    replies = answers(DeviceGrid(grid))
     assert len(replies) == len(grid.sent) == 2
     assert clock.now == 0
 
@@ -79,20 +78,21 @@ def test_without_losses_every_message_is_sent_once(clock):
 def test_one_that_is_lost_is_sent_again_and_its_answer_names_the_first(clock, lost):
     grid = Grid(clock, lambda number: number != lost)
     asked = questions()
-    replies = answers(with_redelivery(grid), asked)
+    replies = answers(DeviceGrid(grid), asked)
     answered = {reply.metadata.reply_to_message_id for reply in replies}
     assert answered == {"id-0", "id-1"} == {message.metadata.message_id for message in asked}
     assert len(grid.sent) == 3
     again = grid.sent[2]
     assert again.metadata.dst_node_id == NODES[lost]
-    assert again.metadata.group_id == f"token-{NODES[lost]}"
+    assert again.metadata.group_id == asked[lost].metadata.group_id
+    assert {reply.metadata.group_id for reply in replies} == {f"group-{node}" for node in NODES}
     assert again.content == asked[lost].content
     assert 50 <= clock.now < 60
 
 
 def test_who_answers_both_counts_once(clock):
     grid = Grid(clock, lambda number: True, seconds=70.0)  # slower than half of the wait
-    replies = answers(with_redelivery(grid))
+    replies = answers(DeviceGrid(grid))
     assert sorted(reply.metadata.reply_to_message_id for reply in replies) == ["id-0", "id-1"]
     assert [reply.content["said"]["number"] for reply in replies] == [0, 1]  # the first ones
     assert len(grid.sent) == 4
@@ -100,14 +100,14 @@ def test_who_answers_both_counts_once(clock):
 
 def test_the_wait_ends_at_the_deadline_and_nobody_is_asked_a_third_time(clock):
     grid = Grid(clock, lambda number: False)
-    assert answers(with_redelivery(grid)) == []
+    assert answers(DeviceGrid(grid)) == []
     assert len(grid.sent) == 4
     assert 100 <= clock.now < 110
 
 
 def test_an_answer_is_given_on_while_others_are_on_their_way(clock):
     grid = Grid(clock, lambda number: True, apart=20.0)
-    replies = with_tokens(with_redelivery(grid)).send_and_receive(questions(), timeout=100)
+    replies = DeviceGrid(grid).send_and_receive(questions(), timeout=100)
     assert len(grid.sent) == 2 and clock.now == 0  # sent, before anybody takes an answer
     assert next(replies).metadata.src_node_id == NODES[0]
     assert clock.now == 0
@@ -117,19 +117,19 @@ def test_an_answer_is_given_on_while_others_are_on_their_way(clock):
 
 def test_work_on_one_answer_does_not_cost_another_its_time(clock):
     grid = Grid(clock, lambda number: True, apart=20.0)
-    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    replies = DeviceGrid(grid).send_and_receive(questions(), timeout=100)
     next(replies)
     clock.now += 1000
     assert next(replies).metadata.src_node_id == NODES[1]
 
 
 def test_nothing_to_send_asks_nobody(clock):
-    assert answers(with_redelivery(Grid(clock, None)), []) == []
+    assert answers(DeviceGrid(Grid(clock, None)), []) == []
 
 
 def test_it_first_looks_after_half_of_the_shortest_wait_until_then(clock):
     grid = Grid(clock, lambda number: True, seconds=4.0)
-    asking = with_redelivery(grid)
+    asking = DeviceGrid(grid)
     answers(asking)
     asked_at, grid.looks = clock.now, []
     answers(asking)
@@ -139,22 +139,21 @@ def test_it_first_looks_after_half_of_the_shortest_wait_until_then(clock):
     assert grid.looks == [asked_at + 1.0]
 
 
-def test_a_part_that_is_on_its_way_is_looked_for_again_before_a_second_is_over(clock, monkeypatch):
-    """As in Flower's grid, whose module pulls the parts of a reply by its function of this name."""
-    waits = []
-
-    def pull_objects(initial_backoff=1):
-        waits.append(initial_backoff)
-
-    class InParts(Grid):
+def test_a_node_that_the_superlink_reports_as_gone_is_waited_for_no_longer(clock):
+    class Gone(Grid):
         def pull_messages(self, message_ids):
-            globals()["pull_objects"]()
-            return super().pull_messages(message_ids)
+            replies = super().pull_messages(message_ids)
+            for message in self.sent[:1]:
+                if not self.looks[1:]:
+                    gone = Error(ErrorCode.NODE_UNAVAILABLE, "gone")
+                    replies.append(Message(gone, reply_to=message))
+                    replies[-1].metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+            return replies
 
-    assert hasattr(http_grid, "pull_objects")
-    monkeypatch.setitem(globals(), "pull_objects", pull_objects)
-    answers(with_redelivery(InParts(clock, lambda number: True)))
-    assert waits == [PART_SECONDS] and globals()["pull_objects"] is pull_objects
+    grid = Gone(clock, lambda number: number == 1)
+    (reply,) = answers(DeviceGrid(grid))
+    assert reply.metadata.src_node_id == NODES[1]
+    assert clock.now == 0 and len(grid.sent) == 2
 
 
 class Failing(Grid):
@@ -173,12 +172,12 @@ class Failing(Grid):
 
 def test_a_superlink_that_fails_at_one_look_is_asked_again(clock):
     grid = Failing(clock, lambda number: True)
-    replies = answers(with_redelivery(grid))
+    replies = answers(DeviceGrid(grid))
     assert len(replies) == len(grid.sent) == 2
-    assert grid.looks == [0, redelivery.FIRST_LOOK]
+    assert grid.looks == [0, flower_grid.FIRST_LOOK_SECONDS]
 
 
 def test_a_superlink_that_refuses_ends_the_run(clock, monkeypatch):
     monkeypatch.setattr(Failing, "status", 403)
     with pytest.raises(httpx.HTTPStatusError):
-        answers(with_redelivery(Failing(clock, lambda number: True)))
+        answers(DeviceGrid(Failing(clock, lambda number: True)))

@@ -21,8 +21,13 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import http_grid
 
-from murmur.learning.codec import BitCodec
-from murmur.round.wire import ReplyLimit, inflated_size, limit_replies
+from murmur.compat.flower_messages import (
+    PART_SECONDS,
+    ReplyLimit,
+    inflated_size,
+    limit_replies,
+    pull_parts_soon,
+)
 
 MEGABYTE = 2**20
 
@@ -103,20 +108,34 @@ def test_no_more_is_fetched_than_may_be_read():
 
 def test_what_a_round_needs_raises_the_limit_and_nothing_lowers_it():
     limit = ReplyLimit(MEGABYTE)
-    limit.allow(BitCodec(10 * MEGABYTE), 2)
+    limit.allow(10 * MEGABYTE, 2)
     most = limit.bytes
     assert most > 2 * 8 * 10 * MEGABYTE
-    limit.allow(BitCodec(1), 1)
+    limit.allow(1, 1)
     assert limit.bytes == most
 
 
-def test_flowers_own_grid_keeps_to_it(monkeypatch):
-    for name in ("pull_objects", "inflate_object_from_contents"):
-        monkeypatch.setattr(http_grid, name, getattr(http_grid, name))
+@pytest.fixture
+def unmended(monkeypatch):
+    monkeypatch.setattr(http_grid, "pull_objects", pull_objects)
+    monkeypatch.setattr(http_grid, "inflate_object_from_contents", inflate_object_from_contents)
+
+
+def test_flowers_own_grid_keeps_to_it(unmended):
     limit_replies()
     limit_replies()
     assert http_grid.pull_objects.__wrapped__ is pull_objects
     assert http_grid.inflate_object_from_contents.__wrapped__ is inflate_object_from_contents
+
+
+def test_flowers_own_grid_looks_soon_for_parts_that_are_on_their_way(unmended, monkeypatch):
+    waits = []
+    monkeypatch.setattr(http_grid, "pull_objects", lambda *_, **options: waits.append(options))
+    for _ in range(2):
+        limit_replies()
+        pull_parts_soon()
+    http_grid.pull_objects(["a"], None)
+    assert waits == [{"initial_backoff": PART_SECONDS}]
 
 
 def test_a_simulation_does_not_wait_for_the_grid_of_a_superlink(tmp_path):

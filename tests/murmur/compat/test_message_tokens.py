@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from murmur.round.wire import with_tokens
+from murmur.compat.flower_grid import DeviceGrid
 
 ASKED, OTHER = 101, 102
 
@@ -18,8 +18,16 @@ class Grid:
     def get_node_ids(self):
         return [ASKED, OTHER]
 
-    def send_and_receive(self, messages, *, timeout=None):
-        return [reply for message in messages for reply in self.answer(message)]
+    def push_messages(self, messages):
+        self.sent = {}
+        for message in messages:
+            name = f"m{len(self.sent)}"
+            message.metadata.__dict__["_message_id"] = name
+            self.sent[name] = message
+        return list(self.sent)
+
+    def pull_messages(self, message_ids):
+        return [reply for name in message_ids for reply in self.answer(self.sent[name])]
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +60,14 @@ def in_its_own_name(message):
 @pytest.mark.parametrize("false", [forged, in_its_own_name])
 def test_another_nodes_answer_is_dropped_and_the_asked_nodes_counts(false):
     for answers in ([false, honest], [honest, false]):
-        grid = with_tokens(Grid(lambda message, a=answers: [make(message) for make in a]))
+        grid = DeviceGrid(Grid(lambda message, a=answers: [make(message) for make in a]))
         (reply,) = grid.send_and_receive([a_message()])
         assert (reply.metadata.src_node_id, reply.metadata.group_id) == (ASKED, "7")
 
 
 def test_no_two_messages_have_the_same_token_and_one_answer_counts():
     seen = []
-    grid = with_tokens(
+    grid = DeviceGrid(
         Grid(lambda message: seen.append(message.metadata.group_id) or [honest(message)] * 2)
     )
     assert len(list(grid.send_and_receive([a_message(), a_message()]))) == 2
