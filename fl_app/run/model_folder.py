@@ -35,7 +35,8 @@ from murmur.common import private_folder, replace_file
 from murmur.learning.data.examples import Dataset
 from murmur.learning.features.components import BLOCK, Components, Features, Fitted
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.statement import Statement, render
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 if TYPE_CHECKING:
     from torch import nn
@@ -171,12 +172,14 @@ class SavedModel:
         about: the metadata (``describe``).
         features: the map before the weights; None: they take the data as they are.
         fitted: with ``features``.
+        tokenizer: the file or folder that makes numbers of texts; "": words are hashed.
     """
 
     trainer: Trainer
     about: dict[str, Any]
     features: Features | None = None
     fitted: Fitted | None = None
+    tokenizer: str = ""
 
     @classmethod
     def load(cls, path: Path, files: Sequence[Path] = ()) -> "SavedModel":
@@ -216,7 +219,8 @@ class SavedModel:
         for name, tensor in state.items():
             tensor.copy_(tensor.new_tensor(np.asarray(tensors[name])))
         features, fitted = _features(file.parent, run, about, files)
-        return cls(trainer, about, features, fitted)
+        told = _with_files("input", about.get("input", {}), run, files)
+        return cls(trainer, about, features, fitted, str(told.get("tokenizer") or ""))
 
     @property
     def classes(self) -> list[str]:

@@ -125,6 +125,35 @@ def _pictures(place: Path, told: dict[str, Any]) -> tuple[list[str], NDArray[np.
     return [str(file) for file in files], np.divide(np.stack(raw), 255, dtype=np.float32)
 
 
+def _rows(file: Path, told: dict[str, Any]) -> tuple[list[str], NDArray[np.float32]]:
+    """The rows of a CSV or Parquet file, by the columns that the model was trained on."""
+    from murmur.learning.data.column_spec import ColumnSpec
+    from murmur.learning.data.frames import read_frame
+
+    if told["schema"] is None:
+        spec = ColumnSpec(label="", inputs=told["columns"])
+    else:
+        spec = ColumnSpec(label="", schema=told["schema"])
+    data = spec.read_inputs(read_frame(str(file), str(file)), str(file))
+    if list(data.shape[1:]) != list(told["shape"]):
+        raise ConfigError(f"{file}: rows hold {data.shape[1]} numbers, not {told['shape'][0]}")
+    return [f"{file}[{row}]" for row in range(len(data))], data
+
+
+def _texts(file: Path, model: "SavedModel") -> tuple[list[str], NDArray[np.float32]]:
+    """The lines of a text file, each a text."""
+    from murmur.learning.data.tokens import encoded, hashed_words, padded
+
+    told = model.input
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if not lines:
+        raise ConfigError(f"{file}: holds no text")
+    names = [f"{file}[{row}]" for row in range(len(lines))]
+    if told["tokenizer"] is not None:
+        return names, encoded(lines, model.tokenizer, told["length"])
+    return names, padded(map(hashed_words(told["vocabulary"]), lines), len(lines), told["length"])
+
+
 def _picture_files(folder: Path) -> Iterator[Path]:
     for file in folder.rglob("*"):
         if file.suffix.lower() in PICTURES:
