@@ -456,6 +456,7 @@ class Experiment:
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
             self._save_partition()
+        self.trainer.load(model)
         tensors = self.trainer.flat.state_dict(model)
         weights = {name: tensor.numpy() for name, tensor in tensors.items()}
         self._save_model(weights, statement, final)
