@@ -33,10 +33,11 @@ from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.guarantee import Exposure, by_participations
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Statement
+from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import Schedule
-from murmur.round.phase import Question
+from murmur.round.question import Question
 from murmur.round.setup import SumSetup
-from murmur.round.summation import Plain, Sums
+from murmur.round.summation import PlainSummation
 from murmur.round.task import read_report
 from tests.federation.loopback import POLL_SECONDS, Federation, wait_for
 
@@ -99,9 +100,11 @@ def server() -> Iterator[str]:
         answer = RecordDict({"contribution": contribution, "report": report})
         sent = _sent(answer)
         question = Question("train", 1, [0], model, WeightCodec(size), None)
-        summed = Plain(Sums(SumSetup(seed=0, num_clients=1), 1, "benchmark"), question)
+        summed = PlainSummation(
+            Aggregator(SumSetup(seed=0, num_clients=1), 1, "benchmark"), question
+        )
 
-        def add(sent: bytes = sent, summed: Plain = summed) -> None:
+        def add(sent: bytes = sent, summed: PlainSummation = summed) -> None:
             content = recorddict_from_proto(Wire.FromString(sent))
             read_report(content.config_records["report"], [0])
             summed.accept([0], content)

@@ -44,10 +44,15 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
-from murmur.round.host import RunTerms, SecureParties, SimulatedHome, sealed, unsealed
-from murmur.round.phase import Outcome, Question
+from murmur.round.aggregator import Aggregator
+from murmur.round.collectors import collector_for
+from murmur.round.question import Outcome, Question
+from murmur.round.replies import sealed, unsealed
+from murmur.round.secure_party import SecureParties
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.setup import SumSetup
-from murmur.round.summation import SecureSummation, Sums
+from murmur.round.site import SimulatedSite
+from murmur.round.task import RunFacts
 from murmur.secure_sum.settings import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]
@@ -116,10 +121,10 @@ def ours(
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
     rules = settings.owner_rules()
-    run = RunTerms("benchmark", delta=0.0, rounds=1)
+    run = RunFacts("benchmark", delta=0.0, rounds=1)
     asked = {node + 1: list(range(node, n, count or n)) for node in range(count or n)}
     nodes = {
-        node: SecureParties(SimulatedHome.of(folder / str(node)), range(n), rules, settings.is_on)
+        node: SecureParties(SimulatedSite.of(folder / str(node)), range(n), rules, settings.is_on)
         for node in asked
     }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id].answer(
@@ -128,7 +133,7 @@ def ours(
     asked_for = Question("train", 1, range(n), np.zeros(0, np.float32), codec, NonPrivateEvent)
     outcome = Outcome(1, asked=asked)
     begun = clock()
-    secure = SecureSummation(Sums(setup, n, "benchmark"), asked_for, NonPrivateEvent())
+    secure = SecureSummation(Aggregator(setup, n, "benchmark"), asked_for, NonPrivateEvent())
     invited = secure.prepare(outcome, grid)  # type: ignore[arg-type]
     for node, clients in invited.items():
         content = RecordDict()
@@ -140,7 +145,7 @@ def ours(
             grid.paused += clock() - pause
             continue
         start = clock()
-        collector = nodes[node].collector(content, asked_for.kind, run, lambda: False)
+        collector = collector_for(nodes[node], content, asked_for.kind, run, lambda: False)
         for client in left:
             collector.add(client, codec, codec.pack(vectors[client]), 1)
         collector.keep()

@@ -31,7 +31,7 @@ from murmur.privacy.record_choice import RecordKey
 from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
-    from murmur.learning.training.stack import Share
+    from murmur.learning.training.stack import ClientBatch
     from murmur.learning.training.trainer import Trainer
     from murmur.round.client_state import ClientState
 
@@ -258,11 +258,11 @@ class Client(ABC):
         """
         return experiment_rng(self.setup.seed, purpose, task.round, task.client)
 
-    def share(self, task: Task, data: LocalData) -> "Share":
+    def share(self, task: Task, data: LocalData) -> "ClientBatch":
         """From what, and on which rows, this client trains: the task's model, and its own."""
-        from murmur.learning.training.stack import Share
+        from murmur.learning.training.stack import ClientBatch
 
-        return Share(self.require_model(task), data.indices, self.rng(task, "local training"))
+        return ClientBatch(self.require_model(task), data.indices, self.rng(task, "local training"))
 
     def require_asked(self, task: Task) -> None:
         """TaskError in a round for which this client's share of the budget was not planned."""

@@ -23,7 +23,7 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import GridCodec
 from murmur.learning.training.dpsgd import SENSITIVITY, ClippingNorm, DpSgd
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.papers.nbafl.noise import BOUNDED_CHANGE, NbaflNoise, NbaflSettings
@@ -151,7 +151,7 @@ class NbAFLClient(Client):
         """Parameters (d,) after local training, clipped to norm C."""
         return clip_l2(self.training.train(task, data), self.noise.clip)
 
-    def share(self, task: Task, data: LocalData) -> Share:
+    def share(self, task: Task, data: LocalData) -> ClientBatch:
         """See ``Client``; in a keyed order where the noise rests on what one record changes.
 
         Batches are drawn by places. In an order by names or classes one record that is exchanged

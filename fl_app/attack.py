@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, Task, has_canaries, null_records
 from clients.protected_evaluation import EvaluationClient
-from fl_app.engines.inline import InlineGrid, identify
+from fl_app.engines.inline import InlineGrid
 from fl_app.run.hosts import SimulatedHost
+from murmur.compat.flower_messages import identify
 from murmur.privacy.accounting import Threat
 from murmur.privacy.audit import (
     Interval,
@@ -50,8 +51,9 @@ from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian, releases
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round import client_evaluation
-from murmur.round.phase import Outcome, Phase
-from murmur.round.summation import SecureSummation
+from murmur.round.phase import Phase
+from murmur.round.question import Outcome
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
@@ -461,7 +463,7 @@ class Asked(SimulatedHost):
         Args:
             draw: (client half, task) -> release; everything before and after is the host's own.
         """
-        self.home = replace(self.home, run=uuid4().hex)
+        self.site = replace(self.site, run=uuid4().hex)
         self.train = lambda half, task, data, noise: draw(half, task)
 
 

@@ -215,10 +215,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         ConfigError: names an option that is none of Hydra's, with the nearest, or one that can
             mean nothing here, with what to use.
     """
-    from hydra._internal.utils import get_args_parser
+    from murmur.compat.hydra_parser import hydra_parser, option_names
 
-    parser = get_args_parser()
-    known = {name for action in parser._actions for name in action.option_strings}
+    parser = hydra_parser()
+    known = option_names(parser)
     for word, following in zip(arguments, [*arguments[1:], "VALUE"], strict=True):
         name, _, value = word.partition("=")
         if name in _INSTEAD:

@@ -71,10 +71,10 @@ def _simulated(message: Message, context: Context) -> RecordDict:
     folder = overrides.run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.run.hosts import SimulatedHost, host_for
-    from murmur.round.host import SimulatedHome
+    from murmur.round.site import SimulatedSite
 
-    home = SimulatedHome.of(folder, config.privacy.policy, name)
-    host = host_for(config, home, SimulatedHost)
+    site = SimulatedSite.of(folder, config.privacy.policy, name)
+    host = host_for(config, site, SimulatedHost)
     return host.answer(message.content, message.metadata.message_type)
 
 
@@ -88,20 +88,20 @@ def _on_device(
     which needs no model, or the host. Raises whatever forbids an answer.
     """
     own_classes.forget()  # a device runs what its owner has installed
-    home = NodeSettings.device(context.node_config, f"run-{context.run_id}")
-    home.require_policy()
+    site = NodeSettings.device(context.node_config, f"run-{context.run_id}")
+    site.require_policy()
     from fl_app.device.agreement import device_config, run_name
 
-    home = replace(home, run=run_name(context.run_config, context.run_id))
-    config = device_config(context.run_config, home.owner)
+    site = replace(site, run=run_name(context.run_config, context.run_id))
+    config = device_config(context.run_config, site.owner)
     privacy: settings.PrivacySettings = building.build(config.privacy, "privacy")
-    secure = home.parties(privacy.secure_sums())
+    secure = site.parties(privacy.secure_sums())
     if secure.answers(message.content):
         # No phase but the masking one is charged, and so asks the policy.
-        home.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
+        site.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
         return secure.answer
     from fl_app.device.hosts import DeviceHost
     from fl_app.run.hosts import host_for
 
-    health.host = host_for(config, home, DeviceHost)
+    health.host = host_for(config, site, DeviceHost)
     return partial(health.host.answer, kind=message.metadata.message_type)

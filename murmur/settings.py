@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Floats lie too far apart below it, and squares of what noise it needs overflow above.
 Norm = Annotated[float, Field(ge=1e-300, le=1e100)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
+Fraction = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # What types are called, and pydantic's names for what is of the right type and out of its range.

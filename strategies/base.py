@@ -34,10 +34,11 @@ from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.guarantee import Exposure, departures
+from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import ALIKE, Weights
-from murmur.round.phase import Guests, Outcome, Phase, Question
+from murmur.round.phase import AuditCanaries, Phase
+from murmur.round.question import Outcome, Question
 from murmur.round.setup import ServerSetup
-from murmur.round.summation import Sums
 from murmur.round.task import RunError
 from strategies.parts import Foretold, OwnModels, PrivacyReport
 
@@ -91,7 +92,7 @@ class CohortStrategy(Strategy, ABC):
         What the ServerApp has given: budget, cohorts, public pool, test set, seed.
     trainer : Trainer
         The process's one model, reset in place; its parameters are nobody's between two calls.
-    sums : Sums
+    sums : Aggregator
         How trainings are summed, in the clear or securely, and who has lied in a secure sum.
     report : PrivacyReport
         What all adversaries have seen, and the statement.
@@ -118,7 +119,7 @@ class CohortStrategy(Strategy, ABC):
     own_models : OwnModels or None
         Where what is scored are models that clients keep, which train without noise: what a
         simulation's researcher sees of them. It takes the place of an evaluation on clients.
-    canaries : Guests or None
+    canaries : AuditCanaries or None
         An audit's canaries, which join every training that counts; None: there is no such audit.
     """
 
@@ -140,7 +141,7 @@ class CohortStrategy(Strategy, ABC):
         setup.budget.require_paper(self.algorithm, self.has_paper_budget)
         self.setup = setup
         self.trainer = setup.trainer
-        self.sums = Sums(setup, setup.cohort_size, "secure groups", rows=not self.summed)
+        self.sums = Aggregator(setup, setup.cohort_size, "secure groups", rows=not self.summed)
         self.report = PrivacyReport(self)
         self.participations: Counter[int] = Counter()
         self.before: Counter[int] = Counter()
@@ -153,7 +154,7 @@ class CohortStrategy(Strategy, ABC):
         self.silent_rounds = 0
         self.evaluation: ClientEvaluation | None = None
         self.own_models: OwnModels | None = None
-        self.canaries: Guests | None = None
+        self.canaries: AuditCanaries | None = None
 
     # What an algorithm says -----------------------------------------------------------------
 
@@ -255,7 +256,7 @@ class CohortStrategy(Strategy, ABC):
         """What a checkpoint must hold beside the model; override together with ``restore``.
 
         By name. Names that begin with "evaluation." or "canaries." are taken, and so are "cohort",
-        "before" and those of ``Sums.state``.
+        "before" and those of ``Aggregator.state``.
         """
         return {}
 
@@ -349,7 +350,7 @@ class CohortStrategy(Strategy, ABC):
         That is a round that a kill interrupted after ``keep``: its model is in ``arrays`` already.
         """
         number = self.first_round + server_round
-        if self.round.counted and self.round.number == number:
+        if self.round.accepted and self.round.number == number:
             return []
         sent = arrays["model"]
         self.model = array_from_bytes(sent.data)
@@ -368,12 +369,12 @@ class CohortStrategy(Strategy, ABC):
         Whoever may have released something is counted in ``participations`` even if the round does
         not count: then the model is what ``missed`` says, and the charge stands.
         """
-        if self.round.counted or self.phase is None:
+        if self.round.accepted or self.phase is None:
             return None, None  # ``arrays`` are its model
         outcome = self.phase.take(replies)
         self.participations.update(outcome.possibly_released)
         self._give_up_when_nobody_answers()
-        if not outcome.counted:
+        if not outcome.accepted:
             model = self.missed(outcome.number)
             if model is None:
                 return None, None
@@ -507,15 +508,15 @@ class CohortStrategy(Strategy, ABC):
     def _learn_before_rounds(self, question: Question, grid: Grid, timeout: float) -> None:
         """One phase before the rounds; RunError where too few answer."""
         asked = len(question.cohort)
-        sums = Sums(self.setup, asked, f"secure {question.purpose} groups")
+        sums = Aggregator(self.setup, asked, f"secure {question.purpose} groups")
         sums.journal = self.sums.journal
         outcome = Phase(question, sums, self.setup, self.setup.quorum).run(grid, timeout)
         self.round.add(outcome)
         self.participations.update(outcome.possibly_released)
         if self.event_before() is not None:
             self.before.update(outcome.possibly_released)
-        self.sums.remember(outcome.sizes)
-        if not outcome.answered or not outcome.counted:
+        self.sums.record_sizes(outcome.sum_sizes)
+        if not outcome.answered or not outcome.accepted:
             raise RunError(
                 f"only {len(outcome.answered)} of {asked} clients answered before the rounds "
                 f"({question.purpose}): {reasons(outcome.failed)}. Run it again: answers once paid "

@@ -34,7 +34,7 @@ from murmur.papers.kd_dpfl.budget import Scheme, Sections
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.round.phase import Outcome, Question
+from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
 from strategies.base import Adjacency, CohortStrategy, Event, Exposure, Parameters, ServerSetup
 from strategies.parts import RecordPaths

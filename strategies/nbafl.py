@@ -75,7 +75,7 @@ class NbAFL(CohortStrategy):
         self.sizes = setup.client_sizes
         size = self.trainer.num_parameters
         self.noise = NbaflNoise.of(setup.budget, self.sizes, size, settings)
-        if setup.budget.paper:
+        if setup.budget.paper_semantics:
             self.claim = (
                 "noise before aggregation makes L uploads and all T broadcasts "
                 "(ε, δ)-differentially private for a record (Wei et al. 2020)"

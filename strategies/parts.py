@@ -30,7 +30,8 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.guarantee import Exposure, by_participations, released
 from murmur.privacy.statement import Statement
-from murmur.round import cohorts, phase, summation
+from murmur.round import aggregator, cohorts, phase
+from murmur.round.question import Question
 from murmur.round.setup import ServerSetup
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ class OwnModels:
     ----------
     setup : ServerSetup
         Of the run.
-    sums : Sums
+    sums : Aggregator
         The strategy's; reports are summed in the clear even where trainings are summed securely.
     names : sequence of str
         Of the figures in [0, 1] that a client reports, in order.
@@ -390,7 +391,7 @@ class OwnModels:
     """
 
     def __init__(
-        self, setup: ServerSetup, sums: summation.Sums, names: Sequence[str], every: int = 1
+        self, setup: ServerSetup, sums: aggregator.Aggregator, names: Sequence[str], every: int = 1
     ) -> None:
         self.setup = setup
         self.sums = sums
@@ -412,7 +413,7 @@ class OwnModels:
         last = number == self.setup.budget.rounds
         if not last and (self.every == 0 or number % self.every):
             return []
-        question = phase.Question(
+        question = Question(
             purpose=EVALUATE,
             number=number,
             cohort=range(self.setup.num_clients),

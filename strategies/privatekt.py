@@ -151,7 +151,7 @@ class PrivateKT(LabelStrategy):
                 "federation.schedule=random or rotate"
             )
         self.use_labels = use_labels
-        if not self.is_disjoint and setup.budget.paper:
+        if not self.is_disjoint and setup.budget.paper_semantics:
             self.claim = (
                 "each round is ε-locally differentially private, and shuffled reports keep the "
                 "whole run at that ε (Qi et al. 2023)"
@@ -240,7 +240,7 @@ class PrivateKT(LabelStrategy):
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """ε for a round, and the same ε for the run; nothing for what is not the paper's."""
-        if self.is_disjoint or not self.setup.budget.paper:
+        if self.is_disjoint or not self.setup.budget.paper_semantics:
             return None, None
         claimed = self.epsilon if self.use_labels else 0.0
         return claimed, claimed

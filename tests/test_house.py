@@ -203,17 +203,17 @@ def test_no_room_below_the_algorithms_names_a_paper(files):
 
 
 WAYS = {
-    "Plain": "murmur/round/summation.py",
-    "Rows": "murmur/round/summation.py",
+    "PlainSummation": "murmur/round/summation.py",
+    "RowSummation": "murmur/round/summation.py",
     "SecureSummation": "murmur/round/summation.py",
-    "PlainSum": "murmur/round/host.py",
-    "SideBySide": "murmur/round/host.py",
-    "MaskedVectors": "murmur/round/host.py",
+    "PlainSum": "murmur/round/collectors.py",
+    "PerClientRows": "murmur/round/collectors.py",
+    "MaskedSum": "murmur/round/collectors.py",
 }
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_each_way_to_sum_is_chosen_in_one_place(files, name):
     assert makers(files, name) == [WAYS[name]]
-    second = {"strategies/a.py": ast.parse("sums = summation.Rows(codec, weights)")}
-    assert makers(second, "Rows") == ["strategies/a.py"]
+    second = {"strategies/a.py": ast.parse("sums = summation.RowSummation(codec, weights)")}
+    assert makers(second, "RowSummation") == ["strategies/a.py"]

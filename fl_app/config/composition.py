@@ -44,6 +44,7 @@ from fl_app.config.building import require
 from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed
+from fl_app.config.renamed import new_choice
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -312,6 +313,12 @@ def _check_choice(override: Override) -> None:
     if choice is None and override.key_or_group in OPTIONAL_GROUPS:
         return
     if choice not in choices:
+        name = new_choice(override.key_or_group, str(choice))
+        if name is not None:
+            raise ConfigError(
+                f"{override.key_or_group}={choice}: is called {name} now; set "
+                f"{override.key_or_group}={name}"
+            )
         raise ConfigError(f"{override.key_or_group}={choice}: unknown; {nearest(choice, choices)}")
 
 

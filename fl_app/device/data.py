@@ -130,7 +130,7 @@ def _require_columns(schema: list[str], owner: OwnerSettings, terms: DeviceTerms
 class OwnData:
     """The data of a device's clients, each opened when it is first needed and then kept.
 
-    A ``murmur.round.host.Data``: the host opens them after the policy's word and before the charge.
+    A ``murmur.round.site.Data``: the host opens them after the policy's word and before the charge.
     Whatever lies in the owner's files, a client has data: one row that cannot be read is a blank
     record, for itself alone, and all are where the whole cannot be. The owner is told in the
     device's log; ``look`` tells it at the start of a device, and `murmur doctor device`.

@@ -27,9 +27,10 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
 
-from fl_app.device import flower_runtime, guarded, node_settings, resident
+from fl_app.device import guarded, node_settings, resident
 from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
 from murmur.common import printable, private_folder, replace_file
+from murmur.compat.flower_runtime import TaskInput
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
 from murmur.privacy.policy import GuardRules, Policy
@@ -91,7 +92,7 @@ class Guard(resident.Resident):
         self.clock = clock
         self.sleep = sleep
 
-    def reply(self, task_input: flower_runtime.TaskInput, context: Context) -> Message:
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
         """The protected reply. Where the app was started, it is given at the fixed instant.
 
         That is ``answer_seconds`` after the task came, or a whole multiple of that where the

@@ -93,7 +93,7 @@ class Health:
                 if _count(record.get("clients")):
                     values["murmur_device_last_answer_timestamp_seconds"] = self.arrived
         if self.host is not None:
-            values |= _spent(self.host.ledger, self.host.home.policy)
+            values |= _spent(self.host.ledger, self.host.site.policy)
         private_folder(self.folder)
         write(path, Figures(MEANINGS, values, ("clients", self.clients)))
         # Monitoring passes a file's time on, and how long training took may depend on the data.

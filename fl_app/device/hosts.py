@@ -24,7 +24,7 @@ class DeviceHost(Host):
 
     Args:
         config: what the device agreed to (``agreement.device_config``).
-        home: its owner's settings, with the run's name.
+        site: its owner's settings, with the run's name.
 
     Attributes:
         config: the same.
@@ -37,25 +37,25 @@ class DeviceHost(Host):
             Both before anything is charged.
     """
 
-    def __init__(self, config: DictConfig, home: NodeSettings) -> None:
+    def __init__(self, config: DictConfig, site: NodeSettings) -> None:
         self.config = config
-        owner = home.owner
+        owner = site.owner
         federation: FederationSettings = build(config.federation, "federation")
         terms = federation.device_terms()
         assert terms is not None
         features = build_features(config.features)
         self.population = device_population(owner, terms, features)
         fitted = self.population.fitted
-        data = OwnData(owner, terms, home.folder, features, fitted, schema_in(fitted))
+        data = OwnData(owner, terms, site.folder, features, fitted, schema_in(fitted))
         compute = ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         require_usable(self.trainer)  # a charge must buy something, whoever asks
         privacy: PrivacySettings = build(config.privacy, "privacy")
-        values = values_of(config, home, self.population, self.trainer, data)
+        values = values_of(config, site, self.population, self.trainer, data)
         super().__init__(
-            home=home,
-            hosted=owner.clients,
-            secure=replace(home.parties(privacy.secure_sums()), started=started_with(config)),
+            site=site,
+            client_ids=owner.clients,
+            secure=replace(site.parties(privacy.secure_sums()), started=started_with(config)),
             stack=compute.stack,
             **values,
         )

@@ -1,4 +1,4 @@
-"""What a device's owner says in its node-config, and the home that this makes of the device.
+"""What a device's owner says in its node-config, and the site that this makes of the device.
 
 Nothing that the server sends decides whose policy holds, which clients and data are
 here, what these data are like, or which files are written: all of it comes from the node-config,
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from murmur.privacy.policy import Policy, Refusal
-from murmur.round.host import DeviceHome, SecureParties
+from murmur.round.secure_party import SecureParties
+from murmur.round.site import DeviceSite
 from murmur.secure_sum.identity import PinnedPeers, read_peers
 from murmur.secure_sum.settings import OwnerRules, SecureSumSettings
 
@@ -175,12 +176,12 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
 
 
 @dataclass(frozen=True)
-class NodeSettings(DeviceHome):
-    """A device's home, with what its ``owner`` has put here beside the policy.
+class NodeSettings(DeviceSite):
+    """A device's site, with what its ``owner`` has put here beside the policy.
 
     Attributes:
         owner: the owner's words on clients, data and secure sums. Folder, run and policy are those
-            of ``DeviceHome``.
+            of ``DeviceSite``.
     """
 
     owner: OwnerSettings

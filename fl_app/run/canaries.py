@@ -33,7 +33,7 @@ from strategies.base import CohortStrategy
 
 
 class CanaryClients:
-    """The canaries of a run: the ``Guests`` of its phases (``murmur.round.phase``).
+    """The canaries of a run: the ``AuditCanaries`` of its phases (``murmur.round.phase``).
 
     One lives in the server's process for the whole run. In each round that counts, the phase calls
     ``join`` with the clients' sum; a strategy whose mean is published then calls ``look``. At the
@@ -102,14 +102,14 @@ class CanaryClients:
         self.inside = experiment_rng(setup.seed, "canary coins").random(count) < 0.5
         self.scores = np.zeros(count)
 
-    def join(self, task: Task, total: SumAccumulator) -> None:
+    def add_to(self, task: Task, total: SumAccumulator) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
         A canary that is out sends the opposite result where clients are replaced; else what follows
         from null records, or nothing where only what a trusted server publishes is seen. Where the
         adversary reads messages, a canary is scored by its own message and ``total`` stays as it
         is. Where it sees sums, all whose turn it is, in or out, are scored by the sum with canaries
-        in it. What a trusted server publishes is scored by ``look``.
+        in it. What a trusted server publishes is scored by ``observe``.
 
         Canaries are in the sum under negative ids, -1, -2, ..., so none passes for a client. Each
         has noise of its own, from the operating system unless the run's noise is seeded.
@@ -146,7 +146,7 @@ class CanaryClients:
             for name, direction in self.directions.items():
                 self._score(name, direction, total.total)
 
-    def look(self, mean: NDArray[np.float64]) -> None:
+    def observe(self, mean: NDArray[np.float64]) -> None:
         """Score what the server publishes of the round's sum, where that is what is seen.
 
         The adversary knows all other clients, hence the direction of their sum; the part of

@@ -31,7 +31,7 @@ from fl_app.run.population import Population, described, image_population
 from murmur.common import printable
 from murmur.learning.data import datasets
 from murmur.learning.data.examples import Dataset, Examples
-from murmur.learning.data.partitions import Dealt, Shares
+from murmur.learning.data.shards import ClientShards, DisjointShards
 
 HEADING = "facts of the data, covered by no ε"
 MAX_LINES = 12
@@ -390,7 +390,9 @@ def _unused(people: Population, private: int, is_pilot: bool) -> list[str]:
         return [f"{private:,} training rows: a pilot draws clients' rows from the pool"]
     if not len(people.shards):
         return [f"{private:,} training rows: clients' data are on their devices"]
-    unused = private - int(people.shards.sizes.sum()) if isinstance(people.shards, Dealt) else 0
+    unused = (
+        private - int(people.shards.sizes.sum()) if isinstance(people.shards, DisjointShards) else 0
+    )
     if unused:
         return [f"{unused:,} training rows, which the partition gives to no client"]
     return []
@@ -399,9 +401,9 @@ def _unused(people: Population, private: int, is_pilot: bool) -> list[str]:
 def _shape(people: Population, node: DictConfig) -> Clients:
     """What a partition has made, by its shares."""
     shares = people.shards
-    assert isinstance(shares, Shares)
+    assert isinstance(shares, ClientShards)
     classes = None
-    if isinstance(shares, Dealt):
+    if isinstance(shares, DisjointShards):
         holders = np.repeat(np.arange(len(shares)), shares.sizes)
         labels = people.dataset.train.labels[shares.rows]
         held = np.unique(holders * people.dataset.num_classes + labels)

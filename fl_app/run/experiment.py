@@ -43,8 +43,8 @@ from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
-from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
+from murmur.round.question import Outcome
 
 PARTITION_CLIENTS = 1000  # whose classes are counted for the report
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -80,7 +80,7 @@ class Experiment:
         # The server computes while its clients wait.
         self.trainer = hosts.build_trainer(config, dataset, inference_threads=_cores())
         hosts.require_usable(self.trainer)
-        self.trainer.rest()
+        self.trainer.release_buffers()
         self.strategy = server.build_strategy(config, self.population, self.trainer)
         server.require_scored(self.strategy)
         self.start = server.start_of(config, self.trainer, self.population)
@@ -234,7 +234,7 @@ class Experiment:
                 f"federation.num_rounds={now}: this run's {before} rounds were planned together; "
                 "start a new run of as many rounds as you want"
             )
-        shared = budget.is_private and not budget.paper
+        shared = budget.is_private and not budget.paper_semantics
         if not shared:
             earlier = changed(self.config, "federation.num_rounds", before)
             past = Experiment(earlier).strategy.release_event()
@@ -290,7 +290,7 @@ class Experiment:
             **scores,
             **self._spent(roughly=number < self.federation.num_rounds),
             "answered": len(strategy.round.answered),
-            "counted": strategy.round.counted,
+            "counted": strategy.round.accepted,
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
             "accused": {str(client): why for client, why in strategy.round.accused.items()},
             "bytes_down": strategy.round.bytes_down,

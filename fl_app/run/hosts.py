@@ -40,6 +40,9 @@ from murmur.privacy.record_choice import RecordKey
 from murmur.round import host
 from murmur.round.client_state import ClientState
 from murmur.round.cohorts import Schedule
+from murmur.round.secure_party import SecureParties
+from murmur.round.site import Data, DeviceSite, SimulatedSite
+from murmur.round.task import RunFacts
 
 _OURS = "murmur."
 _MODELS = "murmur.learning.models."
@@ -293,7 +296,7 @@ class SimulatedHost(host.Host):
 
     Args:
         config: the run's, composed.
-        home: the run's folder, in which its clients live.
+        site: the run's folder, in which its clients live.
 
     Attributes:
         client: the algorithm's client half.
@@ -305,11 +308,11 @@ class SimulatedHost(host.Host):
         ConfigError: the settings cannot be.
     """
 
-    home: host.SimulatedHome
+    site: SimulatedSite
     client: Client
     evaluator: EvaluationClient | None
 
-    def __init__(self, config: DictConfig, home: host.SimulatedHome) -> None:
+    def __init__(self, config: DictConfig, site: SimulatedSite) -> None:
         self.config = config
         self.population = population(config)
         compute: ComputeSettings = build(config.compute, "compute")
@@ -318,35 +321,35 @@ class SimulatedHost(host.Host):
         sums = privacy.secure_sums()
         people = range(len(self.population.shards))
         rules, started = sums.owner_rules(), started_with(config)
-        parties = host.SecureParties(home, people, rules, sums.is_on, started=started)
+        parties = SecureParties(site, people, rules, sums.is_on, started=started)
         data = SimulatedData(self.population)
-        values = values_of(config, home, self.population, self.trainer, data)
+        values = values_of(config, site, self.population, self.trainer, data)
         stack = compute.stack
         if stack == 1 and self.trainer.stack is not None:
             stack = BLOCK
-        super().__init__(home=home, hosted=people, secure=parties, stack=stack, **values)
+        super().__init__(site=site, client_ids=people, secure=parties, stack=stack, **values)
 
 
 def values_of(
     config: DictConfig,
-    home: host.SimulatedHome | host.DeviceHome,
+    site: SimulatedSite | DeviceSite,
     people: Population,
     trainer: Trainer,
-    data: host.Data,
+    data: Data,
 ) -> dict[str, Any]:
     """What every host of a run is given beside its clients' places, by the name of its argument.
 
-    Creates the home's folder and opens the ledger in it, which is bound to the one that the owner's
+    Creates the site's folder and opens the ledger in it, which is bound to the one that the owner's
     policy names, if it names any.
 
     Noise comes from the operating system through a cryptographic generator, one for each thread.
     Where ``privacy.noise=seeded`` it follows from the run's seed: whoever knows that can remove it.
     So such a run's statement is void, and a device answers only if its policy allows it. The same
-    goes for the key of records, which is kept in the home's folder otherwise.
+    goes for the key of records, which is kept in the site's folder otherwise.
 
     Args:
         config: the run's, composed.
-        home: where the clients live, with the owner's policy.
+        site: where the clients live, with the owner's policy.
         people: who has which data.
         trainer: of the host.
         data: opens the data of one client.
@@ -355,24 +358,24 @@ def values_of(
         ConfigError: the settings cannot be.
         LedgerError: the ledger is damaged, or is not the one that the policy names.
     """
-    private_folder(home.folder)
+    private_folder(site.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     noise = host.noise_of_this_thread
-    record_key = RecordKey(home.folder / "records.key")
+    record_key = RecordKey(site.folder / "records.key")
     if privacy.noise == "seeded":
         noise = host.SeededNoise(config.seed)
         record_key = replace(record_key, seed=config.seed)
     return {
-        "terms": host.RunTerms(
+        "facts": RunFacts(
             algorithm=str(config.strategy.name),
             delta=privacy.delta,
             rounds=int(config.federation.num_rounds),
             noise=privacy.noise,
         ),
-        "client": build_client(config, people, trainer, home.memory, record_key),
-        "evaluator": build_evaluator(config, people, trainer, home.memory / "evaluation"),
+        "client": build_client(config, people, trainer, site.state_dir, record_key),
+        "evaluator": build_evaluator(config, people, trainer, site.state_dir / "evaluation"),
         "data": data,
-        "ledger": Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger),
+        "ledger": Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger),
         "noise": noise,
     }
 
@@ -381,7 +384,7 @@ _local = threading.local()
 
 
 def host_for(
-    config: DictConfig, home: Any, kind: Callable[[DictConfig, Any], host.Host]
+    config: DictConfig, site: Any, kind: Callable[[DictConfig, Any], host.Host]
 ) -> host.Host:
     """The host of this thread, made by ``kind`` anew for another run.
 
@@ -391,13 +394,13 @@ def host_for(
 
     Args:
         config: the run's; ``compose`` gives the same object for the same overrides.
-        home: of this message. A host that is kept gets it too, so that it answers under the
+        site: of this message. A host that is kept gets it too, so that it answers under the
             owner's policy of now.
-        kind: builds the host from ``config`` and ``home``.
+        kind: builds the host from ``config`` and ``site``.
     """
-    key = (kind, home.folder, home.run, getattr(home, "owner", None), id(config))
+    key = (kind, site.folder, site.run, getattr(site, "owner", None), id(config))
     if getattr(_local, "key", None) != key:
-        _local.host = kind(config, home)
+        _local.host = kind(config, site)
         _local.key = key
-    _local.host.home = home
+    _local.host.site = site
     return _local.host

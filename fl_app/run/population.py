@@ -22,10 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config import building, composition, conf_files, errors, settings
 from murmur.common import experiment_rng
 from murmur.learning.data.cells import nfc
+from murmur.learning.data.class_counts import label_counts
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.digests import digests_of
 from murmur.learning.data.examples import split_public
-from murmur.learning.data.partitions import Dealt, Shares, label_counts
+from murmur.learning.data.shards import ClientShards, DisjointShards
 from murmur.learning.data.splits import Unseen, require_taught
 from murmur.learning.features.bins import Bins
 from murmur.learning.features.components import Features, Fitted, featured
@@ -304,19 +305,33 @@ def _images(description: str) -> Population:
         )
     except ValueError as error:
         raise errors.ConfigError(f"partition: {error}") from error
-    if not isinstance(shares, Shares):  # of a user's own class
-        shares = Dealt.joined(shares)
+    if not isinstance(shares, ClientShards):  # of a user's own class
+        shares = DisjointShards.joined(shares)
+    _require_full(shares, config.partition)
     if not shared:
-        _require_dealt_once(shares, len(private))
-    shards = shares.among(private)
+        _require_disjoint(shares, len(private))
+    shards = shares.restricted_to(private)
     sizes = tuple(shares.sizes.tolist())
     pool = dataset.train.images[np.setdiff1d(public, held_out)]
     return Population(dataset, pool, shards, sizes, public, held_out, shared=shared)
 
 
-def _require_dealt_once(shares: Shares, count: int) -> None:
+def _require_full(shares: ClientShards, partition: DictConfig) -> None:
+    """ConfigError where ``partition``, as ``conf`` has it, leaves a client without examples."""
+    empty = np.flatnonzero(shares.sizes == 0)
+    if not len(empty):
+        return
+    name = str(partition._target_).rpartition(".")[2]
+    raise errors.ConfigError(
+        f"partition={name}: leaves {len(empty)} of {len(shares)} clients without examples (the "
+        f"first is client {empty[0]}), and each must have at least one; lower "
+        "federation.num_clients or federation.public, or take another partition or settings of it"
+    )
+
+
+def _require_disjoint(shares: ClientShards, count: int) -> None:
     """ConfigError unless each of ``count`` examples is with one client at most, and once."""
-    if isinstance(shares, Dealt):
+    if isinstance(shares, DisjointShards):
         rows = shares.rows
     else:
         rows = np.concatenate(list(shares))

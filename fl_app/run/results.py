@@ -10,7 +10,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | where the run goes on; its user's only (``Checkpoint``) |
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
-| | user's only (``murmur.round.summation``) |
+| | user's only (``murmur.round.secure_summation``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app import DISTRIBUTION
+from fl_app.config import renamed
 from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
@@ -170,7 +171,7 @@ class RunFolder:
             words = None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ConfigError(f"{path}: is damaged; start the run anew")
-        return words
+        return [renamed.current(word) for word in words]
 
     def has_ledger(self) -> bool:
         """Whether a simulation's clients have begun a ledger: somebody was asked.

@@ -151,7 +151,7 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
     Murmur's own strategies calibrate to the budget; this is for those that do not read it.
     """
     budget = strategy.setup.budget
-    if not budget.is_private or budget.paper:
+    if not budget.is_private or budget.paper_semantics:
         return
     try:
         planned = planned_epsilon(strategy)

@@ -44,7 +44,7 @@ from murmur.privacy.guarantee import Exposure, Guarantee
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import MORE_FOUND, Statement
 from murmur.round.client_evaluation import with_evaluation
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
@@ -220,7 +220,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch, bar:
         task = bar.add_task("", total=attacks)
         effort.advance = lambda part: bar.advance(task, part)
-        node = hosts.SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = hosts.SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is None:
@@ -257,7 +257,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     """
     effort = Effort(options.runs, planned=[])
     with tempfile.TemporaryDirectory() as scratch:
-        node = hosts.SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = hosts.SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         for _ in findings(experiment.Experiment(config).strategy, node, effort):
             pass
     assert effort.planned is not None
@@ -384,10 +384,10 @@ def _sums(
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = attack.Asked(config, SimulatedHome.of(place / "own"))
+            own = attack.Asked(config, SimulatedSite.of(place / "own"))
             others = own
             if lie:
-                others = attack.Asked(asked_for[lie], SimulatedHome.of(place / "others"))
+                others = attack.Asked(asked_for[lie], SimulatedSite.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
             except attack.SumRefusedError as refused:

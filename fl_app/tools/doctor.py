@@ -30,10 +30,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import fl_app.console
-from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
 from fl_app.tools.options import parser_of
+from murmur.compat import FLOWER
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 
@@ -363,7 +363,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
         clients: of the device.
         folder: where their keys lie.
     """
-    from murmur.round.host import identity_file
+    from murmur.round.site import identity_file
     from murmur.secure_sum.identity import identity_in, public_identity
 
     for client in clients:

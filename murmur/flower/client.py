@@ -44,11 +44,14 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
-from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
+from murmur.round.host import Host
+from murmur.round.secure_party import SecureParties
+from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
     RECORD,
     REFUSED,
     RequestError,
+    RunFacts,
     Task,
     log_error,
     reply_to,
@@ -118,7 +121,7 @@ def protect(
             "the server's strategy: strategy = private(...)",
         )
     except Exception as error:
-        return _error(message, device.home.reason(f"run {context.run_id}, {kind}", error))
+        return _error(message, device.site.reason(f"run {context.run_id}, {kind}", error))
 
 
 def _error(message: Message, reason: str) -> Message:
@@ -133,7 +136,7 @@ class Device:
     """What answers here: an owner's device, or a trial without one.
 
     Attributes:
-        home: where it keeps what, and what its owner lets out.
+        site: where it keeps what, and what its owner lets out.
         rules: what it asks of a secure sum. An owned device reckons with one colluder and asks for
             shares among all of the cohort.
         owned: whether an owner's folder says so; else it is a trial, whose policy allows everything
@@ -141,7 +144,7 @@ class Device:
         guarded: whether the app is locked in.
     """
 
-    home: Home
+    site: Site
     rules: OwnerRules
     owned: bool
     guarded: bool = False
@@ -164,8 +167,8 @@ class Device:
         run = f"run-{context.run_id}"
         named = context.node_config.get(_FOLDER, os.environ.get("MURMUR_DEVICE"))
         if named is None:
-            home = SimulatedHome(_trial_folder(run, context.node_id), run, Policy.simulation())
-            return cls(home, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+            site = SimulatedSite(_trial_folder(run, context.node_id), run, Policy.simulation())
+            return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
         if not named:
             raise ValueError(
                 "murmur, MURMUR_DEVICE: must name the device's folder, or not be there"
@@ -182,7 +185,7 @@ class Device:
         if guarded:
             granted.add(protocol.HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
-        owned = DeviceHome(folder, run, policy)
+        owned = DeviceSite(folder, run, policy)
         rules = OwnerRules(colluders=1, peers=pinned)
         return cls(owned, rules, owned=True, guarded=guarded)
 
@@ -251,7 +254,7 @@ def _answer(
         Refusal: the owner's policy lets out nothing of this algorithm, or nothing at all.
     """
     content = message.content
-    home = device.home
+    site = device.site
     kind = message.metadata.message_type
     if kind == protocol.KIND and protocol.ASKED in content.config_records:
         facts: dict[str, Any] = {
@@ -261,7 +264,7 @@ def _answer(
         return RecordDict({protocol.DEVICE: ConfigRecord(facts)})
     if kind == protocol.KIND:
         # No phase but the masking one is charged, and so asks the policy.
-        home.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
+        site.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
     ask = Ask.in_message(content)
     named = content.config_records[protocol.ASKED]
@@ -273,11 +276,11 @@ def _answer(
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
     app = partial(_reply, message, context, call_next)
-    with Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger) as ledger:
+    with Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger) as ledger:
         host = Host(
-            home=home,
-            hosted=[parties.place],
-            terms=RunTerms(protocol.ALGORITHM, ask.delta, ask.rounds),
+            site=site,
+            client_ids=[parties.place],
+            facts=RunFacts(protocol.ALGORITHM, ask.delta, ask.rounds),
             client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
@@ -333,11 +336,11 @@ class _Owner(SecureParties):
     @property
     def names(self) -> Path:
         """Where it stands which sums this device has joined, at whatever place."""
-        return self.home.folder / "sum.joined"
+        return self.site.folder / "sum.joined"
 
     def identity(self, client: int) -> bytes:
         """The device's own key, by which its peers know it."""
-        return identity_in(self.home.folder / "identity.key")
+        return identity_in(self.site.folder / "identity.key")
 
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
@@ -349,7 +352,7 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     clients: Any = records.get(RECORD, records.get(protocol.ASKED, ConfigRecord())).get("clients")
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
-    return _Owner(device.home, clients, device.rules, is_on=True, place=clients[0])
+    return _Owner(device.site, clients, device.rules, is_on=True, place=clients[0])
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:
@@ -447,7 +450,7 @@ class _Asked:
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise
-            log_error(self.device.home.folder, f"round {task.round}, the app", error)
+            log_error(self.device.site.folder, f"round {task.round}, the app", error)
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:

@@ -49,10 +49,11 @@ from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, Layout
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
-from murmur.round.phase import Outcome, Phase, Question
+from murmur.round.aggregator import Aggregator
+from murmur.round.phase import Phase
 from murmur.round.placement import ClientPlacement, Placement
+from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
-from murmur.round.summation import Sums
 from murmur.round.task import RunError, digest, printable_line
 from murmur.secure_sum.settings import SecureSumSettings
 
@@ -616,7 +617,7 @@ class PrivateGrid(GridWrapper):
         said = Counter(self.started[node] for node in nodes if node in self.started)
         started = max(said, key=said.__getitem__, default="")
         about: Any = {"ask": ask.to_json(), "kind": kind, protocol.STARTED: started}
-        sums = Sums(setup, len(nodes), "murmur flower")
+        sums = Aggregator(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
         phase = Phase(
             _Asked(
@@ -691,7 +692,7 @@ class PrivateGrid(GridWrapper):
                     asked[place].metadata.dst_node_id,
                     why,
                 )
-        if not (outcome.answered and outcome.counted):
+        if not (outcome.answered and outcome.accepted):
             return _errors(asked, _lost(ask, outcome))
         codec = ask.codec(outcome.total.size)
         mean = codec.mean(outcome.total, outcome.weight)

@@ -30,6 +30,7 @@ from typing import Any
 _MODULES = {
     "murmur.learning.clustering": ("autoencoder",),
     "murmur.learning.codec": ("BitCodec", "LabelCodec", "WeightCodec"),
+    "murmur.learning.data.class_counts": ("label_counts",),
     "murmur.learning.data.datasets": ("digits", "medmnist", "torchvision_dataset"),
     "murmur.learning.data.examples": ("DataError", "Dataset", "Examples"),
     "murmur.learning.data.own_data": ("csv", "image_folder", "npz"),
@@ -38,7 +39,6 @@ _MODULES = {
         "Dirichlet",
         "QuantitySkew",
         "Shards",
-        "label_counts",
     ),
     "murmur.learning.sums": ("SumAccumulator",),
     "murmur.learning.metrics": ("Evaluation", "area_under_curve", "evaluate_logits"),

@@ -75,7 +75,7 @@ class NoisySum:
                 moved = sensitivity * 2.0**bits + 2 * math.sqrt(size)
                 sigma = budget.noise_multiplier(part) * moved
                 self.noise = DistributedGaussian(sigma, moved, honest)
-            if most * 2**bits + self.noise.reach <= MAX_GRID_ENTRY:
+            if most * 2**bits + self.noise.max_abs <= MAX_GRID_ENTRY:
                 break
         coarse = bits < 1
         if budget.is_private:
@@ -85,7 +85,7 @@ class NoisySum:
                 f"records={most}: sums of so many records at epsilon={budget.epsilon:g} do not "
                 "fit into 32 bits; lower privacy.epsilon, or state how many one client has at most"
             )
-        reach = self.noise.reach
+        reach = self.noise.max_abs
         self.steps = 1 << bits
         self.largest = most * self.steps
         self.codec = GridCodec(size, 1 / self.steps, self.largest + reach, reach)
@@ -148,7 +148,7 @@ def beside_centre(budget: Budget, head: Head, share: float) -> tuple[Budget, Cen
     """
     if head.radius is None:
         return budget, None
-    shared = replace(budget, aside=share)
+    shared = replace(budget, prerun_fraction=share)
     return shared, CentreSum(shared, head.features, share, Unit.CLIENT, 1)
 
 
@@ -251,7 +251,7 @@ class Releases:
                     "publish the clients' sizes"
                 )
             most = records or max(sizes or [1])
-        shared = replace(budget, aside=centre_share)
+        shared = replace(budget, prerun_fraction=centre_share)
         features = head.features
         self.centre = CentreSum(shared, features, centre_share, self.unit, most)
         self.moments = MomentSum(

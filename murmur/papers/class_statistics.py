@@ -70,7 +70,7 @@ class StatisticsRelease:
         self.noise: SharedNoise = NoNoise()
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
-        reach = self.noise.reach
+        reach = self.noise.max_abs
         if CLIP_STEPS + reach > MAX_GRID_ENTRY:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
         self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)

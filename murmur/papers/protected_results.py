@@ -41,7 +41,7 @@ from murmur.privacy.mechanisms.grid import quantize_simplex, quantized_simplex_s
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Positive, Share, settings
+from murmur.settings import Fraction, Positive, settings
 
 Rows = NDArray[np.int64]
 
@@ -243,7 +243,7 @@ class SplitResult(Protection):
         label_share: of ε, in (0, 1), what the label gets; the vector gets the rest.
     """
 
-    label_share: Share = 0.5
+    label_share: Fraction = 0.5
 
     @cached_property
     def label(self) -> LabelResponse:
@@ -296,7 +296,7 @@ class ResultSettings:
     epsilon: Positive
     unit: Literal["client", "record"] = "client"
     records: int | None = None
-    label_share: Share = 0.5
+    label_share: Fraction = 0.5
     seed_compat: bool = False
 
     def __post_init__(self) -> None:
@@ -441,14 +441,14 @@ class ProtectedCounts:
         mechanism = self._mechanism
         if isinstance(mechanism, DiscreteLaplace):
             return GridCodec(2)
-        return GridCodec(2, mechanism.grid, self._most_steps(), mechanism.reach)
+        return GridCodec(2, mechanism.grid, self._most_steps(), mechanism.max_abs)
 
     def _most_steps(self) -> int:
         """The largest entry that a client sends into a sum, in steps; 0 where nothing is summed."""
         mechanism = self._mechanism
         if isinstance(mechanism, DiscreteLaplace):
             return 0
-        return round(self.examples / mechanism.grid) + mechanism.reach
+        return round(self.examples / mechanism.grid) + mechanism.max_abs
 
     def deviation(self, clients: int) -> float:
         """The standard deviation of the noise on one count of a sum over ``clients``, at most."""

@@ -26,7 +26,7 @@ from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEve
 from murmur.privacy.guarantee import Exposure
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.setup import ServerSetup
-from murmur.round.summation import Sums
+from murmur.round.summation import Aggregator
 
 PROTECTED = "evaluate"
 CLEAN = "evaluate without protection"
@@ -53,7 +53,7 @@ class ClientEvaluation(ABC):
     Attributes
     ----------
     summed : bool
-        Rows are added up, and their noise may be shared.
+        RowSummation are added up, and their noise may be shared.
     unit : Unit
         Whom one row protects.
     name : str
@@ -99,7 +99,9 @@ class ClientEvaluation(ABC):
                 f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
                 "the noise that it needs; ask as many clients as train in a round"
             )
-        self.sums = Sums(setup, self.clients, "secure evaluation groups", rows=not self.summed)
+        self.sums = Aggregator(
+            setup, self.clients, "secure evaluation groups", rows=not self.summed
+        )
         self.participations: Counter[int] = Counter()
         self.outcome = Outcome(0)
         self.scores: dict[str, float] = {}
@@ -175,7 +177,7 @@ class ClientEvaluation(ABC):
             "evaluation_clients": float(len(self.outcome.answered)),
             "evaluation_epsilon": total,
         }
-        if self.outcome.counted:
+        if self.outcome.accepted:
             self._score()
 
     @property

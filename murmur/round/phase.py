@@ -11,24 +11,25 @@ Replies are untrusted. One that no honest node sends is rejected as a whole: its
 failed, and their data count as released, since the node may have charged them all the same.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.compat.flower_messages import REPLIES
-from murmur.learning.codec import Codec, Integers
 from murmur.learning.sums import SumAccumulator
-from murmur.privacy.events import Event
-from murmur.round import cohorts, summation, wire
+from murmur.round import wire
+from murmur.round.aggregator import Aggregator
+from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
+from murmur.round.summation import summation_for
 from murmur.round.task import Task, printable_line, read_report
 
 if TYPE_CHECKING:
@@ -45,174 +46,23 @@ _ENDED = (
 # Bytes of a reply in which clients' releases lie beside each other, from which on a node gets more
 # than one message: it then holds no more of them at a time.
 LARGEST_REPLY = 2**28
-_FACTS = ("number", "answered", "failed", "accused", "counted", "bytes_down", "bytes_up")
 
 
-@dataclass(frozen=True)
-class Question:
-    """What the clients of a cohort are asked, each the same.
-
-    Parameters
-    ----------
-    purpose : str
-        What for; each client answers once for each (run, round, purpose), and each answer is
-        charged by itself.
-    number : int
-        The round, from 1 on.
-    cohort : sequence of int
-        The clients, ascending.
-    model : float32 array (d,)
-        From which they start.
-    codec : Codec
-        The form of their answers.
-    event : callable or None
-        Gives what one answer costs; None for a report to the researcher of a simulation, which is
-        no part of the protocol: nothing is charged, a device refuses it.
-    arrays, settings : mappings
-        What they need beside the model.
-    weights : Weights
-        How much each counts.
-    kind : str
-        Flower's type of message: "train", "evaluate" or "query".
-    alone : bool
-        Whether each client gets a message of its own, which then does not depend on how many nodes
-        there are. After a crash the same message goes out again, and its ledger answers with what
-        it stored.
-    sent : Array or None
-        ``model`` as it travels, where it is at hand; else it is made of ``model``.
-    """
-
-    purpose: str
-    number: int
-    cohort: Sequence[int]
-    model: NDArray[np.float32]
-    codec: Codec
-    event: Callable[[], Event] | None
-    arrays: Mapping[str, NDArray] = field(default_factory=dict)
-    settings: Mapping[str, int] = field(default_factory=dict)
-    weights: cohorts.Weights = cohorts.ALIKE
-    kind: str = "query"
-    alone: bool = False
-    sent: Array | None = None
-
-    def content(self, clients: Sequence[int]) -> RecordDict:
-        """The message to a node for its ``clients``.
-
-        A record ``model`` with the array ``model`` and all others, and a record ``task`` with the
-        settings, ``round``, ``clients`` and, unless it is "train", ``purpose``.
-        ``murmur.round.task.parse_tasks`` reads it.
-        """
-        task: dict[str, Any] = {**self.settings, "round": self.number, "clients": list(clients)}
-        if self.purpose != "train":  # which is what clients do unless told otherwise
-            task["purpose"] = self.purpose
-        return RecordDict({"model": self._record, "task": ConfigRecord(task)})
-
-    @cached_property
-    def _record(self) -> ArrayRecord:
-        """The same for all nodes: a model is made into bytes once."""
-        model = self.sent or Array(self.model)
-        others = {name: Array(values) for name, values in self.arrays.items()}
-        return ArrayRecord({"model": model, **others})
-
-    def task(self, client: int) -> Task:
-        """The same as ``client`` reads it, for guests in the server's own process."""
-        known = self.model, self.arrays, self.settings, self.purpose
-        return Task(self.number, client, *known)
-
-
-@dataclass
-class Outcome:
-    """What happened in the phase of round ``number``.
-
-    A phase fills it in from ``ask`` to ``take``; the strategy puts it in the round's row, and what
-    a checkpoint must know of a round that is over is ``facts``.
-
-    Attributes
-    ----------
-    asked : dict
-        The cohort by node. ``away``: how many of it no node could be asked for.
-    answered : list of int
-        The clients in the total, ascending.
-    failed, accused : dict
-        Who did not contribute, and why; who was proven to have lied in a secure sum.
-    possibly_released : list of int
-        Clients whose data may have been released: they have answered, or their node failed in a way
-        that does not exclude it. Each takes this phase's event into its account.
-    sizes : list of int
-        Over how many clients each sum is that the server has seen, or would have with secure sums.
-    counted : bool
-        Whether enough have answered for the total to be used.
-    bytes_down, bytes_up : int
-        What was sent and accepted, had each client a node of its own.
-    total : int64 array
-        The sum (shape); or each client's row (answered, *shape), in the order of ``answered``.
-    weight : int
-        Of all that is in the total.
-    """
-
-    number: int
-    asked: dict[int, list[int]] = field(default_factory=dict)
-    away: int = 0
-    answered: list[int] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    accused: dict[int, str] = field(default_factory=dict)
-    possibly_released: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    counted: bool = False
-    bytes_down: int = 0
-    bytes_up: int = 0
-    total: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    weight: int = 0
-
-    @property
-    def clients(self) -> list[int]:
-        """All that were asked, by node."""
-        return [client for clients in self.asked.values() for client in clients]
-
-    @property
-    def cohort_size(self) -> int:
-        """How many clients the phase was meant for."""
-        return len(self.clients) + self.away
-
-    def fail(self, clients: Iterable[int], reason: str) -> None:
-        """None of ``clients`` contributes; what was said of one of them before is replaced."""
-        self.failed.update(dict.fromkeys(clients, reason))
-
-    def add(self, other: "Outcome") -> None:
-        """Take another phase of the same round into this one's row: failures and bytes."""
-        self.failed.update(other.failed)
-        self.bytes_down += other.bytes_down
-        self.bytes_up += other.bytes_up
-
-    def facts(self) -> dict[str, Any]:
-        """What the row needs of a round that is over but for its evaluation, as JSON has it."""
-        return {name: getattr(self, name) for name in _FACTS}
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> "Outcome":
-        """The inverse of ``facts``, which may come from a file."""
-        named = {
-            name: {int(client): why for client, why in facts[name].items()}
-            for name in ("failed", "accused")
-        }
-        return cls(**{**facts, **named})
-
-
-class Guests(Protocol):
+class AuditCanaries(Protocol):
     """Clients without data, in the server's own process, that join a phase: an audit's canaries.
 
     They measure what a run leaks: a lower bound on ε beside the proven one. They release through
     the algorithm's own mechanism, hold nobody's data, and are never asked over the network.
     """
 
-    def join(self, task: Task, total: SumAccumulator) -> None:
+    def add_to(self, task: Task, total: SumAccumulator) -> None:
         """Add their releases to ``total``, which has all others'.
 
         Called once for each phase that counts, before its result is read. ``task``: of one of those
         that answered, with what the whole cohort was asked.
         """
 
-    def look(self, mean: NDArray[np.float64]) -> None:
+    def observe(self, mean: NDArray[np.float64]) -> None:
         """See what a trusted server publishes of the sum, (d,).
 
         Called by strategies that publish a mean, once for each update of the model.
@@ -224,7 +74,7 @@ class Guests(Protocol):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
 
-    def compose(self, exposures: "Sequence[Exposure]") -> "list[Exposure]":
+    def compose(self, exposures: Sequence[Exposure]) -> list[Exposure]:
         """``exposures`` with what was measured."""
 
 
@@ -235,13 +85,13 @@ class Phase:
     ----------
     question : Question
         What each client of the cohort is asked.
-    sums : Sums
+    sums : Aggregator
         How this kind of phase is summed.
     setup : SumSetup
         Of the run; says on which nodes clients are.
     quorum : float
         The share of the cohort that must answer for the total to count; 0: whoever answers counts.
-    guests : Guests or None
+    canaries : AuditCanaries or None
         Join a phase that counts.
 
     Attributes
@@ -255,23 +105,23 @@ class Phase:
     def __init__(
         self,
         question: Question,
-        sums: summation.Sums,
+        sums: Aggregator,
         setup: SumSetup,
         quorum: float = 0.0,
-        guests: Guests | None = None,
+        canaries: AuditCanaries | None = None,
     ) -> None:
         self.question = question
         self.sums = sums
         self.setup = setup
         self.quorum = quorum
-        self.guests = guests
-        self.summation = sums.begin(question)
+        self.canaries = canaries
+        self.summation = summation_for(sums, question)
         self.outcome = Outcome(question.number)
-        if sums.again is None:
-            sums.again = question.number
+        if sums.resumed_round is None:
+            sums.resumed_round = question.number
         # A killed server may have asked this already: who is away now, or refuses, or whose app
         # does not begin, may have answered then.
-        self._again = question.number == sums.again
+        self._resumed = question.number == sums.resumed_round
         self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
 
     def ask(self, grid: Grid) -> list[Message]:
@@ -286,14 +136,14 @@ class Phase:
         cohort = self.summation.members(question.cohort)
         placement = self.setup.placement.place(grid, cohort)
         outcome.asked = placement.asked
-        outcome.away = len(placement.away)
+        outcome.unavailable = len(placement.away)
         outcome.failed.update(placement.away)
         most = self._most()
         messages = []
         for node, clients in self.summation.prepare(outcome, grid).items():
             shares = range(0, len(clients), most)
             messages += [self._message(node, clients[i : i + most]) for i in shares]
-        if self._again:
+        if self._resumed:
             now = {client for clients in self._waiting.values() for client in clients}
             outcome.possibly_released += self._charged(sorted(set(question.cohort) - now))
         return messages
@@ -307,7 +157,7 @@ class Phase:
         Returns
         -------
         Outcome
-            Complete. ``total`` and ``weight`` mean something only where it is ``counted``.
+            Complete. ``total`` and ``weight`` mean something only where it is ``accepted``.
         """
         outcome = self.outcome
         for reply in replies:
@@ -324,12 +174,12 @@ class Phase:
         outcome.answered = sorted(added.clients)
         outcome.possibly_released = sorted(set(outcome.possibly_released))  # each of them once
         if self.question.event is not None:
-            self.sums.remember(outcome.sizes)
-        outcome.counted = self._counts()
-        if outcome.counted and self.guests is not None:
+            self.sums.record_sizes(outcome.sum_sizes)
+        outcome.accepted = self._counts()
+        if outcome.accepted and self.canaries is not None:
             # Canaries are refused where answers are not summed, before a run begins.
             total = cast(SumAccumulator, added)
-            self.guests.join(self.question.task((total.clients or [0])[0]), total)
+            self.canaries.add_to(self.question.task((total.clients or [0])[0]), total)
         outcome.total = added.total
         outcome.weight = added.weight
         return outcome
@@ -390,7 +240,7 @@ class Phase:
             return
         outcome.failed.update(refused)
         outcome.possibly_released += answered
-        if self._again and refused:
+        if self._resumed and refused:
             outcome.possibly_released += self._charged(list(refused))
 
     def _lose(self, clients: list[int], reason: str, code: int | None = None) -> None:
@@ -402,7 +252,7 @@ class Phase:
         self.outcome.fail(clients, reason)
         if code in _ENDED:
             clients = self._charged(clients)
-        if code not in _NOT_BEGUN or self._again:
+        if code not in _NOT_BEGUN or self._resumed:
             self.outcome.possibly_released += clients
 
     def _charged(self, clients: list[int]) -> list[int]:
@@ -415,5 +265,5 @@ class Phase:
         outcome = self.outcome
         least = math.ceil(self.quorum * outcome.cohort_size)
         # Distributed noise needs enough clients in every sum; secure sums enforce this.
-        smallest = min((size for size in outcome.sizes if size), default=0)
-        return len(outcome.answered) >= least and smallest >= self.sums.least_summed
+        smallest = min((size for size in outcome.sum_sizes if size), default=0)
+        return len(outcome.answered) >= least and smallest >= self.sums.min_sum_size

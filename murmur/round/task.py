@@ -90,6 +90,33 @@ class Task:
     message: RecordDict | None = None
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """What all answers of a run have in common, and the owner's policy judges by.
+
+    Attributes
+    ----------
+    algorithm : str
+        Its name, as policies and secure sums know it.
+    delta : float
+        For which ε is computed.
+    rounds : int
+        A budget for the whole run is shared out over so many.
+    noise : str
+        "os", or "seeded": it follows from the run's seed, for reproductions only.
+    """
+
+    algorithm: str
+    delta: float
+    rounds: int
+    noise: str = "os"
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the run's statement is void, since its noise can be computed."""
+        return self.noise == "seeded"
+
+
 class Client(Protocol):
     """What answers tasks: an algorithm's client half, an evaluation's, or anybody's own code.
 
@@ -143,7 +170,7 @@ class Client(Protocol):
 def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     """One task for each client that a message names, at most ``hosted``, in the message's order.
 
-    The message is as ``murmur.round.phase.Question.content`` makes it: a record ``task`` with
+    The message is as ``murmur.round.question.Question.content`` makes it: a record ``task`` with
     ``round`` (1 to 2^31), ``clients`` (distinct integers) and perhaps ``purpose``, and a record
     ``model`` with an array ``model``. All other settings and arrays go to the algorithm unread.
 

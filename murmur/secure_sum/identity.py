@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from murmur.common import framed, kept_secret, locked, replace_durably, sync_folder
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
-from murmur.secure_sum.terms import SecureSumError, Terms, context
+from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 
 # Clients whose key a place remembers at first sight, at most, beside those that live there. A line
 # has 86 bytes at most.
@@ -97,7 +97,7 @@ class PinnedPeers:
         """The one that is pinned for it."""
         return self.keys.get(client) == key
 
-    def require_cohort(self, terms: Terms) -> None:
+    def require_cohort(self, terms: SumTerms) -> None:
         """SecureSumError where the terms name somebody who is not pinned, or other keys."""
         strangers = [client for client in terms.clients if client not in self.keys]
         if strangers:
@@ -122,7 +122,7 @@ class PinnedKeys:
         """Any that is pinned; that no two clients have one is asked of all peers."""
         return key in self.keys
 
-    def require_cohort(self, terms: Terms) -> None:
+    def require_cohort(self, terms: SumTerms) -> None:
         """Places say nothing of who they are."""
 
 
@@ -195,7 +195,7 @@ class SeenPeers:
 
 
 def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
-    """Of each client's id and key, in hexadecimal: what ``Terms.keys`` holds.
+    """Of each client's id and key, in hexadecimal: what ``SumTerms.keys`` holds.
 
     ``clients``: the cohort, in order. KeyError for a client without a key.
     """
@@ -250,7 +250,7 @@ class Advertisement:
 
     @classmethod
     def sign(
-        cls, identity: bytes, terms: Terms, client: int, channel: bytes, mask: bytes, seed: bytes
+        cls, identity: bytes, terms: SumTerms, client: int, channel: bytes, mask: bytes, seed: bytes
     ) -> bytes:
         """An advertisement as it travels, ``ADVERTISED_BYTES``; ``identity`` is the private key."""
         signing = Ed25519PrivateKey.from_private_bytes(identity)
@@ -307,7 +307,7 @@ class Party:
         """Its id and what it advertised, as two fields of a ``context``."""
         return framed(self.id.to_bytes(8, "big"), self.advertised)
 
-    def require_signed(self, terms: Terms) -> None:
+    def require_signed(self, terms: SumTerms) -> None:
         """SecureSumError where its keys are not signed by its own for a sum of these ``terms``.
 
         Whether they are points of the curve is for ``Advertisement.require_valid`` to say, or for
@@ -322,7 +322,7 @@ class Party:
         return framed(self.id.to_bytes(8, "big"), *self.shown.keys)
 
 
-def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
+def about_boxes(terms: SumTerms, one: Party, other: Party) -> bytes:
     """What the keys of the two messages that a pair seals for each other are about.
 
     The same for both, in either order. They are derived from what their channel keys ``agree`` on,
@@ -331,7 +331,7 @@ def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
     return terms.begun("boxes") + _pair(one, other)
 
 
-def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
+def about_mask(terms: SumTerms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
     """What the key of the mask that two clients share is about, the same for both.
 
     It is derived from what their mask keys ``agree`` on. Clients that were asked different
@@ -348,17 +348,19 @@ def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: b
     return terms.begun("pairwise mask") + _pair(one, other) + _alike(*question)
 
 
-def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
+def self_mask_key(seed: bytes, terms: SumTerms, client: Party) -> bytes:
     """The key of the mask that only ``client`` adds, from its private ``seed`` b_u."""
     return derive(seed, terms.begun("self mask") + client.framed)
 
 
-def about_dealing(terms: Terms, dealer: Party) -> bytes:
+def about_dealing(terms: SumTerms, dealer: Party) -> bytes:
     """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
     return terms.begun("sharing") + dealer.framed
 
 
-def word_on(included: bytes, survivors: bytes, asked: bytes, terms: Terms, signer: Party) -> bytes:
+def word_on(
+    included: bytes, survivors: bytes, asked: bytes, terms: SumTerms, signer: Party
+) -> bytes:
     """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
     told = (asked, included, survivors)
     return terms.begun("survivors") + signer.framed + _alike(*told)

@@ -22,7 +22,7 @@ from murmur.common import framed, locked, replace_durably, sync_folder, unframed
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.keys import KEY_BYTES
 from murmur.secure_sum.shares import SHARE_BYTES
-from murmur.secure_sum.terms import SecureSumError, Terms, join, join_ids, part, part_ids
+from murmur.secure_sum.terms import SecureSumError, SumTerms, join, join_ids, part, part_ids
 
 STATES = ".states"  # ends the names of their files
 # Runs whose last sum a place remembers, at most, in some 80 bytes for each client. A run's server
@@ -379,7 +379,7 @@ def restored(state: bytes, shared: list[bytes]) -> SecureClient:
     fixed, known, places, boxes, shares = unframed(state)
     client, *secrets, done, sent, advertised, asked, included, survivors = _FIXED.unpack(fixed)
     identity, channel, mask, seed = secrets
-    terms = Terms.read(shared[sent])
+    terms = SumTerms.read(shared[sent])
     neighbours = terms.neighbours_of(client)
     ids = part_ids(known, neighbours)
     public = map(shared.__getitem__, struct.unpack(f">{len(ids)}I", places))

@@ -40,9 +40,9 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.host import SimulatedHome
-from murmur.round.phase import Question
-from murmur.round.summation import Plain
+from murmur.round.question import Question
+from murmur.round.site import SimulatedSite
+from murmur.round.summation import PlainSummation
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
 from research.attacks.methods.membership import confidence, likelihood_ratio
@@ -188,7 +188,7 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
                     event=strategy.release_event,
                     weights=strategy.weights(),
                 )
-                summed = Plain(strategy.sums, question)
+                summed = PlainSummation(strategy.sums, question)
                 summed.accept([client], reply.content)
                 told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply
@@ -208,7 +208,7 @@ def reconstruction(picture: Path | None = None) -> Iterator[Row]:
     for privacy in ("privacy.epsilon=inf", "privacy.epsilon=8"):
         experiment = Experiment(compose([*words, privacy]))
         with tempfile.TemporaryDirectory() as scratch:
-            node = SimulatedHost(experiment.config, SimulatedHome.of(Path(scratch)))
+            node = SimulatedHost(experiment.config, SimulatedSite.of(Path(scratch)))
             task = first_task(experiment.strategy)
             own = node.data.of(task.client)
             codec: Any = node.client.codec(task)

@@ -22,7 +22,7 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 
 COMMON = (
     "engine=inline",
@@ -75,7 +75,7 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
     """Who saw what, its charge, what was shown (None: no sum came about), whether that beats it."""
     config = compose([*COMMON, *words])
     with tempfile.TemporaryDirectory() as scratch:
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         strategy = Experiment(config).strategy
         for exposure, bound, found in findings(
             strategy, node, Effort(runs), Threat.SECURE_AGGREGATION

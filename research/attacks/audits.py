@@ -31,7 +31,7 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 
 COMMON = [
     "engine=inline",
@@ -114,7 +114,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     config, found = compose(list(words)), {}
     with tempfile.TemporaryDirectory() as scratch:
         strategy = Experiment(config).strategy
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
         for exposure, bound, finding in findings(strategy, node, Effort(runs), threat):
             if finding is not None:

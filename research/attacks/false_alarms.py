@@ -54,7 +54,7 @@ from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Statement
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 
 RELEASES = 5_000  # of each input of a mechanism
 RUNS = 100  # of each neighbour of a whole run's attack
@@ -238,7 +238,7 @@ def audited(words: Sequence[str], runs: int) -> Iterator[bool]:
     """
     config = compose(list(words))
     with tempfile.TemporaryDirectory() as scratch:
-        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         effort = Effort(runs, scouts=SCOUTS)
         for _, bound, found in findings(Experiment(config).strategy, node, effort):
             if found is not None:

@@ -26,7 +26,7 @@ from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve, over_owners
 from murmur.papers.gradient_rounds import flattened, log_frequencies
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
-from murmur.round.phase import Outcome
+from murmur.round.question import Outcome
 from strategies.gradient_rounds import GradientRounds
 
 HELD = 0.10  # of all owners, those that settings are chosen on

@@ -26,7 +26,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.run.progress import show_epsilon
 
-CLIENTS = ["federation.num_clients=80", "partition=legacy", "partition.alpha=0.5"]
+CLIENTS = ["federation.num_clients=80", "partition=privatekt_authors", "partition.alpha=0.5"]
 MODEL = ["model=mlp", "model.hidden=[128]", "model.dropout=0.2", "federation.public=12000"]
 SELF_TRAINING = ["samples=1200", "targets=soft", "passes=1", "learning_rate=0.05", "batch_size=32"]
 PRIVATEKT = [

@@ -19,7 +19,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState, ClientStateError
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from tests.made import made
 
 CLASSES, SHAPE = 4, (1, 8, 8)
@@ -225,7 +225,7 @@ def test_bad_settings_are_refused_on_construction(client, changed, words):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_reports_leave_a_simulation_without_a_charge_and_a_device_never(tmp_path, simulated):
-    settings = replace(SimulatedHome.of(tmp_path), free_reports=simulated)
+    settings = replace(SimulatedSite.of(tmp_path), free_reports=simulated)
     config = compose(["strategy=dpfl_bnn", "federation.num_clients=3", "model.hidden=5"])
     node = SimulatedHost(config, settings)
     model = np.zeros(node.trainer.num_parameters, np.float32)

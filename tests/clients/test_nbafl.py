@@ -41,7 +41,7 @@ def client(tmp_path, budget=50.0, sizes=SIZES, hidden=(8,), **changed):
         trainer,
         np.zeros((0, 1, 4, 4), np.float32),
         None,
-        Budget(budget, 0.01, 5, paper=True),
+        Budget(budget, 0.01, 5, paper_semantics=True),
         1,
         ClientState(tmp_path),
         sizes,

@@ -38,7 +38,7 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
         CLASSES,
     )
     setup = ClientSetup(
-        trainer, public, None, Budget(epsilon, 1e-5, paper=True), 1, ClientState(tmp_path)
+        trainer, public, None, Budget(epsilon, 1e-5, paper_semantics=True), 1, ClientState(tmp_path)
     )
     return PrivateKTClient(
         setup,

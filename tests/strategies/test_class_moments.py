@@ -28,7 +28,7 @@ SMALL = [
     "privacy.secure_sum.minimum=1.0",
     "privacy.secure_sum.colluders=1",
 ]
-TIGHT = Budget(2.0, 1e-5, aside=0.1)
+TIGHT = Budget(2.0, 1e-5, prerun_fraction=0.1)
 
 
 def accuracy(folder):

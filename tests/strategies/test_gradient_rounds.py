@@ -17,7 +17,7 @@ from murmur.learning.linear_model import Head, directions, unit
 from murmur.papers.gradient_rounds import gradient
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.mechanisms.clipping import clip_l2
-from murmur.round.phase import Outcome
+from murmur.round.question import Outcome
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 
@@ -91,7 +91,7 @@ def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
     arrays = ArrayRecord({"model": Array(models[-1])})
     strategy.configure_train(4, arrays, ConfigRecord(), Grid(1))
     arrays, _ = strategy.aggregate_train(4, [])
-    assert strategy.last == 3 and not strategy.round.counted
+    assert strategy.last == 3 and not strategy.round.accepted
     result = array_from_bytes(arrays["model"].data)
     np.testing.assert_allclose(result, (models[2] + models[3]) / 2, rtol=1e-6)
 
@@ -173,7 +173,7 @@ def test_the_centre_is_kept_with_the_run():
     assert again.before_rounds() is None
     assert np.array_equal(again.middle, strategy.middle)
     assert again.middle[0] == 0.5
-    assert replace(again.setup.budget).aside == 0.1
+    assert replace(again.setup.budget).prerun_fraction == 0.1
 
 
 @pytest.mark.parametrize(

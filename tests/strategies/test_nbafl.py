@@ -11,7 +11,7 @@ from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.budget import Budget
-from murmur.round.phase import Outcome
+from murmur.round.question import Outcome
 from murmur.round.setup import ServerSetup
 from murmur.secure_sum import SecureSumSettings
 from strategies.nbafl import NbAFL
@@ -31,7 +31,7 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums
         trainer=trainer,
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 0.01, rounds, paper=True),
+        budget=Budget(epsilon, 0.01, rounds, paper_semantics=True),
         seed=1,
         num_clients=N,
         cohort_size=cohort or N,

@@ -61,7 +61,7 @@ def server(epsilon=8.0, paper=True, rounds=10, cohort=20, **changed):
         ),
         public=images,
         test=Examples(images[:10], np.zeros(10, np.int64)),
-        budget=Budget(epsilon, 1e-5, rounds, paper=paper),
+        budget=Budget(epsilon, 1e-5, rounds, paper_semantics=paper),
         seed=1,
         num_clients=cohort,
         cohort_size=cohort,

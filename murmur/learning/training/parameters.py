@@ -7,7 +7,7 @@ whole vector.
 **Order.** Parameters follow ``module.named_parameters()``, each in PyTorch's own shape, its last
 axis fastest, as ``torch.nn.utils.parameters_to_vector`` has them. This order is public: it is that
 of everything that travels, of checkpoints and of golden values. A backend that computes faster in
-another one converts at its own door (``training.backends.Backend.arrange``).
+another one converts at its own door (``training.backends.Backend.to_layout``).
 
 **Frozen parameters** (``requires_grad=False``) are no part of the vector: they stay as they were
 given, so that they are neither trained, clipped, noised nor sent.

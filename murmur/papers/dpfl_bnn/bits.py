@@ -222,7 +222,7 @@ def _calibrated(budget: Budget, bits: WeightBits) -> float:
 
     A paper's budget is kept by the paper's own theorem 1, which counts one bit only.
     """
-    if budget.paper:
+    if budget.paper_semantics:
         return claimed_gamma(budget.epsilon, budget.releases, budget.delta)
     return bits_gamma(
         budget.epsilon,

@@ -350,7 +350,7 @@ class Scheme:
             )
         unit = budget.record_unit
         spending = asked.spending
-        if spending.mode is None and budget.paper:
+        if spending.mode is None and budget.paper_semantics:
             spending = replace(spending, mode="conservative")
         if asked.labelling.mechanism == "none" and spending.special and budget.is_private:
             raise ValueError(

@@ -166,7 +166,7 @@ class NbaflSettings:
 
         A paper's budget rests on what the paper assumes; any sensitivity may be asked for there.
         """
-        if budget.paper:
+        if budget.paper_semantics:
             return self.sensitivity or "paper"
         kept: Sensitivity = "worst" if budget.unit == "client" else "dpsgd"
         if self.sensitivity not in (None, kept) and budget.is_private:

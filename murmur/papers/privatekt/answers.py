@@ -155,7 +155,7 @@ class Votes:
     def __init__(self, query: LabelQuery) -> None:
         self.query = query
         self.noise = _vote_noise(query.budget, query.count)
-        reach = self.noise.reach
+        reach = self.noise.max_abs
         self.steps = round(1 / self.noise.grid)  # of a vote
         size = query.count * query.classes
         self.codec = GridCodec(size, self.noise.grid, self.steps + reach, reach)

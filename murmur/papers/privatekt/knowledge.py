@@ -20,7 +20,7 @@ from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin,
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.privatekt.answers import AnswerKind
 from murmur.privacy.mechanisms.clipping import project_simplex
-from murmur.settings import Count, Positive, Share, settings
+from murmur.settings import Count, Fraction, Positive, settings
 
 SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as log-odds
 
@@ -56,7 +56,7 @@ class SelfTraining(Distillation):
 
     samples: Annotated[int, Field(ge=0)] = 0
     targets: Literal["soft", "hard", "sharpened"] = "soft"
-    temperature: Share = 0.5
+    temperature: Fraction = 0.5
 
     def teach(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Targets made of the model's own outputs (M, C)."""

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, UnknownEvent, event_from_dict
-from murmur.privacy.ledger.blocks import MARK, Tally, names_in
+from murmur.privacy.ledger.blocks import MARK, EventCounts, decode_ids
 
 _JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 _LONGEST_NAME = 256
@@ -145,7 +145,7 @@ class Entry(NamedTuple):
     def clients(self) -> Sequence[str]:
         """Whose release a charge is: one client, or a block; LedgerError for a malformed block."""
         try:
-            return names_in(self.client)
+            return decode_ids(self.client)
         except ValueError as error:
             raise LedgerError(f"entry {self.position}: {error}") from error
 
@@ -189,7 +189,7 @@ def event_from_text(text: str) -> Event:
 
 
 @lru_cache(maxsize=4096)
-def composed(tally: Tally) -> ComposedEvent:
+def composed(tally: EventCounts) -> ComposedEvent:
     """All of a client's releases as one event.
 
     Equal releases stand once with their count, in the order of their texts, so that equal lives

@@ -147,7 +147,7 @@ def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     try:
         text, _, signature = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()
-        if signer.holds("anchor", text, bytes.fromhex(signature)):
+        if signer.is_valid("anchor", text, bytes.fromhex(signature)):
             return Anchor(int(position), bytes.fromhex(last))
     except ValueError:
         pass

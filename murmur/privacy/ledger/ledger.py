@@ -16,7 +16,7 @@ from typing import TextIO
 
 from murmur.common import csv_cell
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
-from murmur.privacy.ledger.blocks import MARK, NOTHING, Tally, plus, together
+from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
 from murmur.privacy.ledger.chain import Header, Transaction
 from murmur.privacy.ledger.entry import (
     Charge,
@@ -306,7 +306,7 @@ class _Batch:
         self._asked: set[tuple[_About, str]] = set()
         self._answers: dict[str, Entry | None] = {}
         self._earlier: dict[_About, dict[str, Entry]] = {}
-        self._spent: dict[str, Tally] = {}  # of those charged in this batch
+        self._spent: dict[str, EventCounts] = {}  # of those charged in this batch
         self._decisions: dict[tuple[object, ...], Outcome] = {}
         self._new: dict[tuple[str, int, str, str, str], list[str]] = defaultdict(list)
 
@@ -334,7 +334,7 @@ class _Batch:
         for about, names in self._new.items():
             clients = names
             if self._blocks:
-                clients = together(names)
+                clients = encode_ids(names)
             for client in clients:
                 self._transaction.charge(client, *about)
 
@@ -390,7 +390,7 @@ class _Batch:
             self._spent[client] = _after(self._of(client), body)
         return outcome
 
-    def _of(self, client: str) -> Tally:
+    def _of(self, client: str) -> EventCounts:
         """What ``client`` has spent; what was charged earlier in the same batch counts."""
         return self._spent.get(client) or self._log.history.spends.get(client, NOTHING)
 
@@ -410,12 +410,12 @@ class _Batch:
 
 
 @lru_cache(maxsize=4096)
-def _after(spent: Tally, body: str) -> Tally:
+def _after(spent: EventCounts, body: str) -> EventCounts:
     """``spent``, and ``body`` charged once more."""
-    return plus(spent, {body: 1})
+    return add(spent, {body: 1})
 
 
-def _ask(admit: Admission | None, charge: Charge, spent: Tally, already: str | None) -> None:
+def _ask(admit: Admission | None, charge: Charge, spent: EventCounts, already: str | None) -> None:
     """Refusal unless ``admit`` lets ``charge`` out after what its client has ``spent``.
 
     ``already``: the charge's own entry, where ``spent`` holds it.
@@ -427,7 +427,7 @@ def _ask(admit: Admission | None, charge: Charge, spent: Tally, already: str | N
             "unsupported",
         )
     if already is not None:
-        spent = plus(spent, {already: -1})
+        spent = add(spent, {already: -1})
     if admit is not None:
         admit(charge, composed(spent))
 

@@ -116,7 +116,7 @@ class DistributedGaussian:
         return self.sigma / math.sqrt(self.honest_clients) / self.grid * _ROUNDING
 
     @property
-    def reach(self) -> int:
+    def max_abs(self) -> int:
         """What one client's noise stays within, in grid steps: what a codec must leave room for.
 
         Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
@@ -165,7 +165,7 @@ class NoNoise:
     """Stands for ``DistributedGaussian`` where nothing is private: adds nothing, and says so."""
 
     grid = 1.0
-    reach = 0
+    max_abs = 0
 
     def deviation(self, clients: float) -> float:
         """None."""

@@ -29,7 +29,7 @@ from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Norm, Positive, Share, settings
+from murmur.settings import Fraction, Norm, Positive, settings
 
 Integers = NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class Protection(ABC):
         threats: against whom it can keep a budget (``Budget.threat``).
         weighted: whether clients count by their number of examples, rather than alike.
         adjacency: between which data sets it hides the difference.
-        extra: entries of a release beyond the vector's own.
+        num_extra_entries: entries of a release beyond the vector's own.
         precision: of the vectors' numbers, on which what leaves depends.
         clip: the largest norm of a vector in this round.
         bound: the largest absolute entry of a release, in integers; None for real numbers.
@@ -62,7 +62,7 @@ class Protection(ABC):
     difference: ClassVar[str] = ""
     extendable: ClassVar[bool] = True
     precision: ClassVar[type[np.floating[Any]]] = np.float64
-    extra: int = 0
+    num_extra_entries: int = 0
     clip: float = math.inf
     bound: int | None = None
     shared: bool = False
@@ -72,7 +72,7 @@ class Protection(ABC):
         self.budget = budget
         self.cohorts = cohorts
 
-    def against(self, *, summed: bool) -> tuple[str, ...]:
+    def supported_threats(self, *, summed: bool) -> tuple[str, ...]:
         """``threats``; without that of who sees sums only where releases are not ``summed``."""
         return tuple(t for t in self.threats if summed or t != "secure_aggregation")
 
@@ -94,7 +94,7 @@ class Protection(ABC):
     def release(
         self, vector: NDArray[Any], clip: float | None, noise: NoiseGenerator
     ) -> NDArray[Any]:
-        """What leaves the client of ``vector`` (d,): (d + extra,).
+        """What leaves the client of ``vector`` (d,): (d + e,).
 
         ``clip``: the norm that the server states (``arrays``). ValueError if not finite.
         ``vector`` may hold anything: what clips it takes NaN for 0. It may be overwritten, and the
@@ -115,7 +115,7 @@ class Protection(ABC):
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,).
+        """The mean (d,) that round ``number`` makes public, from the sum (d + e,).
 
         ``total`` may be overwritten: the result may lie in its memory. Without a ``bound``, in the
         units of ``total``'s integers.
@@ -203,7 +203,7 @@ class Clipping:
 
     norm: Norm
     adaptive: bool = False
-    quantile: Share = 0.5
+    quantile: Fraction = 0.5
     learning_rate: Positive = 0.2
     bit_noise: Positive | None = None
 
@@ -218,11 +218,11 @@ class Clipped(Protection):
     Attributes:
         noise_multiplier: z of a round; 0 without a budget, when nothing is added.
         clip: C of this round.
-        distance: how many norms one client can move a sum; the noise is z times that.
+        sensitivity_factor: L2 sensitivity in units of the clipping norm; the noise is z times that.
     """
 
     bound: int = CLIP_STEPS
-    distance: ClassVar[int] = 1
+    sensitivity_factor: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -238,9 +238,9 @@ class Clipped(Protection):
         except ValueError as error:
             raise ValueError(f"clipping.{error}") from error
         self.clip = float(self.clipping.norm)
-        self.extra = int(self.clipping.adaptive)
+        self.num_extra_entries = int(self.clipping.adaptive)
         self.bit_noise = self.clipping.bit_noise or cohorts.size / 20
-        most = 2**40 / CLIP_STEPS / self.distance  # of steps that are drawn
+        most = 2**40 / CLIP_STEPS / self.sensitivity_factor  # of steps that are drawn
         if noise_multiplier is not None and not 0 < noise_multiplier <= most:
             raise ValueError(
                 f"noise_multiplier={noise_multiplier}: must lie in (0, {most:,.0f}], or be null"
@@ -259,8 +259,8 @@ class Clipped(Protection):
 
     @property
     def bit_multiplier(self) -> float:
-        """σ_b over how far one client moves Σ (b_i − ½), which is half of ``distance``."""
-        return 2 * self.bit_noise / self.distance
+        """σ_b over one client's effect on Σ (b_i − ½), half of ``sensitivity_factor``."""
+        return 2 * self.bit_noise / self.sensitivity_factor
 
     def _update_multiplier(self) -> float:
         """z_Δ: what is left for the update once the bit has had its share.
@@ -271,9 +271,10 @@ class Clipped(Protection):
             return self.noise_multiplier
         left = 1 / self.noise_multiplier**2 - 1 / self.bit_multiplier**2
         if left <= 0:
+            least = self.noise_multiplier * self.sensitivity_factor / 2
             raise ValueError(
-                f"clipping.bit_noise={self.bit_noise:g}: must be above "
-                f"{self.noise_multiplier * self.distance / 2:g} at this noise; a larger cohort "
+                f"clipping.bit_noise={self.bit_noise:g}: must be above {least:g} at this noise; a "
+                "larger cohort "
                 "needs less noise on the update"
             )
         return 1 / math.sqrt(left)
@@ -301,7 +302,7 @@ class Clipped(Protection):
 
     def noise_on_a_sum(self) -> float:
         """z_Δ times how many norms one client moves the sum."""
-        return self.update_multiplier * self.distance
+        return self.update_multiplier * self.sensitivity_factor
 
     def arrays(self) -> dict[str, NDArray]:
         """The clipping norm of this round."""
@@ -311,7 +312,7 @@ class Clipped(Protection):
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
         """Σ/K with the noise in it; the clipping norm of the next round follows."""
-        size = len(total) - self.extra
+        size = len(total) - self.num_extra_entries
         expected = self.divisor(weight)
         step = self.clip / CLIP_STEPS
         noised = self.noised(number, total[:size], self.update_multiplier, noise)

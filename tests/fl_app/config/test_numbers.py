@@ -130,7 +130,7 @@ def faults(files, group, name, key, value):
         ("model", "clustering", "model.latent", 10),
         ("model", "text_transformer", "model.depth", 2),
         ("model", "cnn_groupnorm", "model.groups", 8),
-        ("partition", "legacy", "partition.local_size", None),
+        ("partition", "privatekt_authors", "partition.local_size", None),
         ("features", "words", "features.size", 1024),
         ("dataset", "npz", "dataset.num_classes", None),
         ("dataset", "table", "dataset.length", 64),

@@ -7,6 +7,7 @@ import time
 import zlib
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
@@ -15,10 +16,10 @@ from numpy.testing import assert_allclose
 
 from fl_app.cli import main
 from fl_app.device import guard as guarding
-from fl_app.device.flower_runtime import Task, TaskInput
 from fl_app.device.guard import AppError, Guard, _Watched
 from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
+from murmur.compat.flower_runtime import RuntimeTask, TaskInput
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
@@ -45,7 +46,7 @@ guard:
   without: [WITHOUT]
   unprotected: refuse
 """
-TASK = Task("", b"", "", 1, for_client=True)
+TASK = RuntimeTask("", httpx.HTTPTransport, "", 1, for_client=True)
 
 
 class Clock:

@@ -13,7 +13,9 @@ from fl_app.run.hosts import SimulatedData, SimulatedHost
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
-from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed
+from murmur.round.collectors import PlainSum
+from murmur.round.replies import sealed, unsealed
+from murmur.round.site import SimulatedSite
 from murmur.round.task import digest
 from tests.fl_app.running import SMALL
 
@@ -34,7 +36,7 @@ allow_non_private: false
 
 def make_node(folder, *overrides):
     config = compose([*SMALL, "privacy=paper", "federation.num_rounds=5", *overrides])
-    return SimulatedHost(config, SimulatedHome.of(folder, config.privacy.policy))
+    return SimulatedHost(config, SimulatedSite.of(folder, config.privacy.policy))
 
 
 def ask(node, clients=(0, 1, 2), round=1, indices=(3, 1, 4), scale=1.0, **settings):

@@ -12,7 +12,7 @@ from fl_app.sweep.sweep import SweepFolder
 from fl_app.tools.export import export
 from murmur.common import replace_file
 from murmur.round.client_state import ClientState
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from murmur.round.task import log_error
 from tests.fl_app.running import SMALL
 
@@ -97,7 +97,7 @@ def test_an_error_without_words_is_written_down_by_its_type(tmp_path):
     """An app's own may have none for some records: whoever was charged answers all the same."""
     log_error(tmp_path, "round 1", WordlessError())
     assert (tmp_path / "errors.log").read_text().startswith("round 1: WordlessError\n")
-    assert SimulatedHome.of(tmp_path).reason("round 1", WordlessError()) == "WordlessError"
+    assert SimulatedSite.of(tmp_path).reason("round 1", WordlessError()) == "WordlessError"
 
 
 class FullDisk(io.StringIO):

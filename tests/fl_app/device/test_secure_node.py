@@ -15,7 +15,8 @@ from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round import summation
-from murmur.round.host import Host, SimulatedHome
+from murmur.round.host import Host
+from murmur.round.site import SimulatedSite
 from murmur.round.task import question as question_of
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
@@ -28,7 +29,7 @@ def node_and_task(tmp_path, *overrides, strategy="privatekt"):
     config = compose(
         ["engine=inline", "federation.num_clients=6", f"strategy={strategy}", ON, *overrides]
     )
-    node = SimulatedHost(config, SimulatedHome.of(tmp_path, config.privacy.policy))
+    node = SimulatedHost(config, SimulatedSite.of(tmp_path, config.privacy.policy))
     parameters = node.trainer.initial(np.random.default_rng(0))
     arrays = {"model": Array(parameters)}
     if strategy == "privatekt":
@@ -111,7 +112,7 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(
     assert event.honest_clients == 5 - colluders  # floor(0.67 · 6) + 1 share holders
     assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
-    [states] = (node.home.folder / "clients/secure_sum").glob("*.states")
+    [states] = (node.site.folder / "clients/secure_sum").glob("*.states")
     _, *clients = unframed(states.read_bytes())
     left = [unframed(entry[8:])[-1] for entry in clients]
     assert left == [b""] * 6  # no secret is left

@@ -7,6 +7,7 @@ import pandas
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
+from fl_app.config import renamed
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run import population as module
@@ -63,6 +64,23 @@ def test_images_are_those_of_the_same_population():
 def test_what_cannot_be_held_out_is_refused(words, says):
     with pytest.raises(ConfigError, match=says):
         of(*words)
+
+
+def test_a_partition_that_leaves_a_client_empty_is_refused(monkeypatch):
+    def all_to_the_first(self, labels, num_clients, num_classes, rng):
+        return [np.arange(len(labels)), *[np.arange(0)] * (num_clients - 1)]
+
+    monkeypatch.setattr(IID, "__call__", all_to_the_first)
+    said = r"partition=IID: leaves 10 of 11 clients without examples \(the first is client 1\)"
+    with pytest.raises(ConfigError, match=said):
+        of("partition=iid", "federation.num_clients=11")
+
+
+def test_a_partition_under_its_earlier_name_is_answered_with_the_present_one():
+    with pytest.raises(ConfigError, match="set partition=privatekt_authors"):
+        compose(["partition=legacy"])
+    assert renamed.current("partition=legacy") == "partition=privatekt_authors"
+    assert renamed.current("partition.alpha=1") == "partition.alpha=1"
 
 
 PATIENTS, VISITS = 60, 20

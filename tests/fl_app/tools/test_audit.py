@@ -27,7 +27,7 @@ from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Statement
-from murmur.round.host import SimulatedHome
+from murmur.round.site import SimulatedSite
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 from tests.sums import noised
@@ -85,7 +85,7 @@ def audited(tmp_path, repeatable, monkeypatch):
 
     def run(words, runs, together=False):
         config = compose(words)
-        node = SimulatedHost(config, SimulatedHome.of(tmp_path))
+        node = SimulatedHost(config, SimulatedSite.of(tmp_path))
         found = findings(Experiment(config).strategy, node, Effort(runs))
         chosen = [
             (bound, finding)

@@ -16,7 +16,8 @@ from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.host import MaskedVectors, SimulatedHome
+from murmur.round.collectors import MaskedSum
+from murmur.round.site import SimulatedSite
 from murmur.secure_sum.server import SecureServer
 
 COMMON = [
@@ -60,7 +61,7 @@ def audited(tmp_path, monkeypatch):
 
     def run(words, runs):
         config = compose(words)
-        node = SimulatedHost(config, SimulatedHome.of(tmp_path))
+        node = SimulatedHost(config, SimulatedSite.of(tmp_path))
         found = findings(Experiment(config).strategy, node, Effort(runs), Threat.SECURE_AGGREGATION)
         return [(seen.adversary, bound.epsilon, finding) for seen, bound, finding in found]
 
@@ -69,7 +70,7 @@ def audited(tmp_path, monkeypatch):
 
 def sum_of(words, tmp_path, victim=0):
     config = changed(compose(words), "privacy.secure_aggregation", "on")
-    node = Asked(config, SimulatedHome.of(tmp_path))
+    node = Asked(config, SimulatedSite.of(tmp_path))
     return SecureSum(Experiment(config).strategy, node, node, victim)
 
 
@@ -95,12 +96,12 @@ def test_the_whole_way_gives_what_its_shortcut_gives(tmp_path):
 @pytest.mark.parametrize("part", ["collector", "server"])
 def test_what_loses_a_bit_on_the_way_is_found(tmp_path, monkeypatch, part):
     if part == "collector":
-        add = MaskedVectors.add
+        add = MaskedSum.add
 
         def broken(self, client, codec: Codec, packed, weight):
             add(self, client, codec, packed, weight + (client == 0))
 
-        monkeypatch.setattr(MaskedVectors, "add", broken)
+        monkeypatch.setattr(MaskedSum, "add", broken)
     else:
         total = SecureServer.total
         monkeypatch.setattr(

@@ -24,11 +24,11 @@ from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.statement import Statement
 from murmur.round.task import RECORD, RunError
-from murmur.secure_sum.terms import Phase
+from murmur.secure_sum.terms import Stage
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
-PHASES = [phase.value for phase in Phase]
+PHASES = [phase.value for phase in Stage]
 
 
 def started(grid, strategy=None, rounds=1, model=None, timeout=0.5, **terms):

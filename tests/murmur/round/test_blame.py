@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmur.round.summation import groups_of
+from murmur.round.aggregator import groups_of
 from murmur.secure_sum.blame import DEDUCED, Blame, fewest_liars
 from murmur.secure_sum.settings import SecureSumSettings
 

@@ -29,7 +29,7 @@ from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import restore
 from murmur.secure_sum.store import SumStates, restored
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms, context, join, part
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, context, join, part
 from tests.murmur.secure_sum.secure_summing import terms, written
 
 SECRET = bytes(range(32))
@@ -376,14 +376,14 @@ def test_neighbour_graph_changes_from_round_to_round_and_not_with_the_process():
 
 def test_terms_survive_json_and_every_field_counts_in_the_digest():
     agreed = terms(8, neighbours=4, threshold=0.8)
-    assert Terms.from_dict(agreed.to_dict()) == agreed
+    assert SumTerms.from_dict(agreed.to_dict()) == agreed
     changes = {
         "run": "x", "round": 9, "clients": (0, 1, 2, 3, 4, 5, 6, 9), "length": 9, "bits": 9,
         "threshold": 4, "minimum": 8, "neighbours": 6, "colluders": 1, "server": "honest",
         "purpose": "evaluate", "group": 1, "release": "another", "least_weight": 2,
         "greatest_weight": 3, "keys": "known",
     }  # fmt: skip
-    assert changes.keys() == {field.name for field in dataclasses.fields(Terms)}
+    assert changes.keys() == {field.name for field in dataclasses.fields(SumTerms)}
     fits = {"neighbours": {"threshold": 7}, "least_weight": {"greatest_weight": 2}}
     digests = {agreed.digest}
     for name, value in changes.items():
@@ -478,7 +478,7 @@ def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
     found.keep()
     again = states(tmp_path / "deep").load(0)
     assert again == party
-    again.require_due(Phase.SHARE)
+    again.require_due(Stage.SHARE)
     files = [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
     assert len(files) == 2
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

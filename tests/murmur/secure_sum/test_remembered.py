@@ -14,14 +14,15 @@ from flwr.app import ConfigRecord, RecordDict
 
 from murmur.common import framed
 from murmur.privacy.policy import Policy
-from murmur.round.host import DeviceHome, SecureParties
+from murmur.round.secure_party import SecureParties
+from murmur.round.site import DeviceSite
 from murmur.round.task import RECORD, REFUSED
 from murmur.secure_sum import identity
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import SeenPeers, read_peers
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import JoinedSums
-from murmur.secure_sum.terms import Phase, SecureSumError, join
+from murmur.secure_sum.terms import SecureSumError, Stage, join
 from tests.murmur.secure_sum.secure_summing import terms
 
 ME = 0
@@ -32,10 +33,10 @@ class Place:
 
     def __init__(self, folder):
         self.folder = folder
-        home = DeviceHome(folder, "a run", Policy.simulation())
-        self.parties = SecureParties(home, [ME], OwnerRules(), True)
+        site = DeviceSite(folder, "a run", Policy.simulation())
+        self.parties = SecureParties(site, [ME], OwnerRules(), True)
 
-    def joins(self, run, round=1, phase=Phase.ADVERTISE, message=None):
+    def joins(self, run, round=1, phase=Stage.ADVERTISE, message=None):
         """Its answer, or None; what it says of a refusal is always the same."""
         agreed = terms(3, run=run, round=round)
         asked = {"phase": phase.value, "run": run, "round": round, "clients": [ME], "which": [0]}
@@ -55,7 +56,7 @@ class Place:
         sent = {}
         for client, key in keys.items():
             sent[client] = SecureClient.join(agreed, client, key).advertise()
-        return self.joins(run, 1, Phase.SHARE, join(sent, agreed.neighbours_of(ME)))
+        return self.joins(run, 1, Stage.SHARE, join(sent, agreed.neighbours_of(ME)))
 
     @property
     def size(self):
@@ -229,7 +230,7 @@ def test_the_shipped_bound_holds_for_one_message_of_many_peers(tmp_path):
 
 def test_a_device_takes_no_part_beside_more_than_it_can_remember(tmp_path, monkeypatch):
     keys = {client: identity.new_identity() for client in (1, 2, 3, 4)}
-    monkeypatch.setattr("murmur.round.host.MOST_PEERS", 1)  # and itself
+    monkeypatch.setattr("murmur.round.secure_party.MOST_PEERS", 1)  # and itself
     place = Place(tmp_path)
     assert place.shown("a", {c: keys[c] for c in (1, 2)}) is not None
     assert place.shown("b", {c: keys[c] for c in (1, 3)}) is None

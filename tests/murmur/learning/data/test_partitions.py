@@ -4,19 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import experiment_rng
-from murmur.learning.data import partitions
-from murmur.learning.data.partitions import (
-    IID,
-    Dirichlet,
-    Legacy,
-    QuantitySkew,
-    Shards,
-    Virtual,
+from murmur.learning.data import class_counts
+from murmur.learning.data.class_counts import (
     apportion,
     draw_counts,
     label_counts,
     symmetric_dirichlet,
 )
+from murmur.learning.data.partitions import IID, Dirichlet, QuantitySkew, Shards, Virtual
+from murmur.papers.privatekt.partition import AuthorsPartition
 
 CLASSES = 10
 MNIST_LIKE = np.tile(np.arange(CLASSES), 4800)
@@ -67,10 +63,10 @@ def test_dirichlet_per_client_ends_for_every_alpha_with_even_sizes(population, a
 
 @given(populations(), ALPHAS)
 @settings(max_examples=100, derandomize=True)
-def test_the_legacy_partition_ends_in_shares_or_in_a_clear_error(population, alpha):
+def test_the_authors_partition_ends_in_shares_or_in_a_clear_error(population, alpha):
     labels, num_clients, seed = population
     try:
-        shares = draw(Legacy(alpha, max_retries=20), labels, num_clients, seed=seed)
+        shares = draw(AuthorsPartition(alpha, max_retries=20), labels, num_clients, seed=seed)
     except ValueError as error:
         assert str(error).startswith("min_size=1: ")
     else:
@@ -105,7 +101,7 @@ EVERY = [
     Dirichlet(0.5),
     Shards(2),
     QuantitySkew(exponent=1.0, alpha=0.5),
-    Legacy(),
+    AuthorsPartition(),
 ]
 names = [type(partition).__name__ for partition in EVERY]
 
@@ -137,7 +133,7 @@ def test_a_label_beyond_the_classes_is_refused(partition):
         (Dirichlet(1e-3), 10_000),
         (Shards(2), 10_000),
         (QuantitySkew(exponent=1.0, alpha=0.5), 10_000),
-        (Legacy(), 1000),
+        (AuthorsPartition(), 1000),
     ],
 )
 def test_thousands_of_clients_get_their_shares(partition, num_clients):
@@ -190,15 +186,15 @@ def test_shards_of_more_classes_than_there_are_is_refused():
         draw(Shards(3), np.array([0, 1] * 10), 4)
 
 
-def test_the_legacy_partition_is_the_authors():
-    shares = draw(Legacy(0.5, local_size=600), MNIST_LIKE, 80)
+def test_the_authors_partition_is_theirs():
+    shares = draw(AuthorsPartition(0.5, local_size=600), MNIST_LIKE, 80)
     require_sound(shares, MNIST_LIKE)
     sizes = np.array([len(share) for share in shares])
     # Exact while no class has run out, smaller afterwards, all that remains for the last.
     assert np.all(sizes[:40] == 600)
     assert np.all(sizes[:-1] <= 600)
     assert sizes[-1] == 48_000 - sizes[:-1].sum() > 600
-    by_default = draw(Legacy(), MNIST_LIKE, 80)
+    by_default = draw(AuthorsPartition(), MNIST_LIKE, 80)
     assert all(np.array_equal(a, b) for a, b in zip(shares, by_default, strict=True))
 
 
@@ -244,7 +240,7 @@ def test_virtual_clients_draw_every_example_alike_or_by_their_own_mixture():
 
 def test_virtual_clients_number_their_rows_as_all_others_do():
     shares, places = draw(Virtual(size=5), MNIST_LIKE[:50], 4), np.arange(100, 150)
-    for own, moved in zip(shares, shares.among(places), strict=True):
+    for own, moved in zip(shares, shares.restricted_to(places), strict=True):
         assert np.array_equal(own + 100, moved)
 
 
@@ -253,7 +249,7 @@ def test_classes_run_out_alike_in_blocks_and_one_client_at_a_time(monkeypatch):
     labels = rng.choice(CLASSES, 5000, p=np.arange(1, 11) / 55)
     cases = [(Dirichlet(alpha), clients) for alpha in (1e-3, 0.3, 50) for clients in (7, 900)]
     whole = [draw(partition, labels, clients) for partition, clients in cases]
-    monkeypatch.setattr(partitions, "_BLOCK", 1)
+    monkeypatch.setattr(class_counts, "_MAX_BLOCK_CLIENTS", 1)
     for (partition, clients), shares in zip(cases, whole, strict=True):
         again = draw(partition, labels, clients)
         assert all(map(np.array_equal, shares, again))
@@ -278,7 +274,7 @@ TWO = {"sites": {"count": 2, "size": 51}}
         (QuantitySkew(groups=TWO), 2, r"^groups=102 examples.*only 100"),
         (QuantitySkew(exponent=1.0, min_size=26), 4, r"^min_size=26: .*need 104 examples"),
         (Dirichlet(min_size=26), 4, r"^min_size=26: .*need 104 examples"),
-        (Legacy(1e-3, min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
+        (AuthorsPartition(1e-3, min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, said):
@@ -295,9 +291,9 @@ def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, s
         (Dirichlet, {"alpha": float("inf")}),
         (Dirichlet, {"alpha": "0.5"}),
         (Dirichlet, {"min_size": 0}),
-        (Legacy, {"max_retries": 0}),
-        (Legacy, {"alpha": 0}),
-        (Legacy, {"local_size": 0}),
+        (AuthorsPartition, {"max_retries": 0}),
+        (AuthorsPartition, {"alpha": 0}),
+        (AuthorsPartition, {"local_size": 0}),
         (Shards, {"classes_per_client": 0}),
         (Shards, {"classes_per_client": 1.5}),
         (Virtual, {"size": 0}),

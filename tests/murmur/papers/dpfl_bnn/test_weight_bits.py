@@ -112,7 +112,7 @@ def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hammin
 
 
 def test_gamma_calibrated_by_the_papers_theorem_matches_the_specification():
-    budget = Budget(8.0, 1e-5, 100, paper=True)
+    budget = Budget(8.0, 1e-5, 100, paper_semantics=True)
     release = plan(81_958, budget, gamma=None, **SETTINGS)
     assert release.gamma == pytest.approx(0.0366, rel=5e-3)
 

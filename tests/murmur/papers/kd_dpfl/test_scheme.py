@@ -25,7 +25,7 @@ def scheme(
     **grouping,
 ):
     return Scheme.of(
-        Budget(total, 1e-5, rounds, paper=True),
+        Budget(total, 1e-5, rounds, paper_semantics=True),
         sizes,
         Sections(
             grouping=Grouping(**grouping),

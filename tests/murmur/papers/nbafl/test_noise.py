@@ -173,7 +173,7 @@ def of(budget=None, sizes=(3, 5), **changed):
         "clip": 1.0,
     }  # fmt: skip
     asked = NbaflSettings(**{**setting, **changed})
-    return NbaflNoise.of(budget or Budget(1.0, 0.1, 4, paper=True), sizes, 7, asked)
+    return NbaflNoise.of(budget or Budget(1.0, 0.1, 4, paper_semantics=True), sizes, 7, asked)
 
 
 def test_what_is_left_out_follows_from_the_federation():

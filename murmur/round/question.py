@@ -1,0 +1,177 @@
+"""A question to a cohort, and the outcome of asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from murmur.learning.codec import Codec, Integers
+from murmur.privacy.events import Event
+from murmur.round import cohorts
+from murmur.round.task import Task
+
+# Attributes that a checkpoint holds, by their names in that file.
+_FACTS = {
+    "number": "number",
+    "answered": "answered",
+    "failed": "failed",
+    "accused": "accused",
+    "counted": "accepted",
+    "bytes_down": "bytes_down",
+    "bytes_up": "bytes_up",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the clients of a cohort are asked, each the same.
+
+    Parameters
+    ----------
+    purpose : str
+        What for; each client answers once for each (run, round, purpose), and each answer is
+        charged by itself.
+    number : int
+        The round, from 1 on.
+    cohort : sequence of int
+        The clients, ascending.
+    model : float32 array (d,)
+        From which they start.
+    codec : Codec
+        The form of their answers.
+    event : callable or None
+        Gives what one answer costs; None for a report to the researcher of a simulation, which is
+        no part of the protocol: nothing is charged, a device refuses it.
+    arrays, settings : mappings
+        What they need beside the model.
+    weights : Weights
+        How much each counts.
+    kind : str
+        Flower's type of message: "train", "evaluate" or "query".
+    alone : bool
+        Whether each client gets a message of its own, which then does not depend on how many nodes
+        there are. After a crash the same message goes out again, and its ledger answers with what
+        it stored.
+    sent : Array or None
+        ``model`` as it travels, where it is at hand; else it is made of ``model``.
+    """
+
+    purpose: str
+    number: int
+    cohort: Sequence[int]
+    model: NDArray[np.float32]
+    codec: Codec
+    event: Callable[[], Event] | None
+    arrays: Mapping[str, NDArray] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)
+    weights: cohorts.Weights = cohorts.ALIKE
+    kind: str = "query"
+    alone: bool = False
+    sent: Array | None = None
+
+    def content(self, clients: Sequence[int]) -> RecordDict:
+        """The message to a node for its ``clients``.
+
+        A record ``model`` with the array ``model`` and all others, and a record ``task`` with the
+        settings, ``round``, ``clients`` and, unless it is "train", ``purpose``.
+        ``murmur.round.task.parse_tasks`` reads it.
+        """
+        task: dict[str, Any] = {**self.settings, "round": self.number, "clients": list(clients)}
+        if self.purpose != "train":  # which is what clients do unless told otherwise
+            task["purpose"] = self.purpose
+        return RecordDict({"model": self._record, "task": ConfigRecord(task)})
+
+    @cached_property
+    def _record(self) -> ArrayRecord:
+        """The same for all nodes: a model is made into bytes once."""
+        model = self.sent or Array(self.model)
+        others = {name: Array(values) for name, values in self.arrays.items()}
+        return ArrayRecord({"model": model, **others})
+
+    def task(self, client: int) -> Task:
+        """The same as ``client`` reads it, for canaries in the server's own process."""
+        known = self.model, self.arrays, self.settings, self.purpose
+        return Task(self.number, client, *known)
+
+
+@dataclass
+class Outcome:
+    """What happened in the phase of round ``number``.
+
+    A phase fills it in from ``ask`` to ``take``; the strategy puts it in the round's row, and what
+    a checkpoint must know of a round that is over is ``facts``.
+
+    Attributes
+    ----------
+    asked : dict
+        The cohort by node. ``unavailable``: how many of it no node could be asked for.
+    answered : list of int
+        The clients in the total, ascending.
+    failed, accused : dict
+        Who did not contribute, and why; who was proven to have lied in a secure sum.
+    possibly_released : list of int
+        Clients whose data may have been released: they have answered, or their node failed in a way
+        that does not exclude it. Each takes this phase's event into its account.
+    sum_sizes : list of int
+        Over how many clients each sum is that the server has seen, or would have with secure sums.
+    accepted : bool
+        Whether enough have answered for the total to be used.
+    bytes_down, bytes_up : int
+        What was sent and accepted, had each client a node of its own.
+    total : int64 array
+        The sum (shape); or each client's row (answered, *shape), in the order of ``answered``.
+    weight : int
+        Of all that is in the total.
+    """
+
+    number: int
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    unavailable: int = 0
+    answered: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    accused: dict[int, str] = field(default_factory=dict)
+    possibly_released: list[int] = field(default_factory=list)
+    sum_sizes: list[int] = field(default_factory=list)
+    accepted: bool = False
+    bytes_down: int = 0
+    bytes_up: int = 0
+    total: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    weight: int = 0
+
+    @property
+    def clients(self) -> list[int]:
+        """All that were asked, by node."""
+        return [client for clients in self.asked.values() for client in clients]
+
+    @property
+    def cohort_size(self) -> int:
+        """How many clients the phase was meant for."""
+        return len(self.clients) + self.unavailable
+
+    def fail(self, clients: Iterable[int], reason: str) -> None:
+        """None of ``clients`` contributes; what was said of one of them before is replaced."""
+        self.failed.update(dict.fromkeys(clients, reason))
+
+    def add(self, other: Outcome) -> None:
+        """Take another phase of the same round into this one's row: failures and bytes."""
+        self.failed.update(other.failed)
+        self.bytes_down += other.bytes_down
+        self.bytes_up += other.bytes_up
+
+    def facts(self) -> dict[str, Any]:
+        """What the row needs of a round that is over but for its evaluation, as JSON has it."""
+        return {name: getattr(self, attribute) for name, attribute in _FACTS.items()}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Outcome:
+        """The inverse of ``facts``, which may come from a file."""
+        values = {attribute: facts[name] for name, attribute in _FACTS.items()}
+        for name in ("failed", "accused"):
+            values[name] = {int(client): why for client, why in facts[name].items()}
+        return cls(**values)

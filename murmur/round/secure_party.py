@@ -1,0 +1,222 @@
+"""Clients as parties of secure sums: their secrets, their state, and the phases beside MASK."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, RecordDict
+
+from murmur.common import framed
+from murmur.round.site import SUMS, Site, secure_folder
+from murmur.round.task import RECORD, RequestError, in_words
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import MOST_PEERS, SeenPeers
+from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.store import STATES, SumStates
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms
+
+_FORGET_SECONDS = 24 * 3600.0  # after which nobody goes on with a sum
+
+
+@dataclass(frozen=True)
+class SecureParties:
+    """The clients that live here as parties of secure sums, each with its own state and secrets.
+
+    All phases but MASK are independent of clients' data and are answered here, without a charge.
+    MASK comes with the request to train, and the host answers it like every release. What a message
+    changes is on disk, for all of its clients by one write of each file, before any answer leaves.
+    A subclass may know its one party under another id (``murmur.flower.client``).
+
+    Attributes
+    ----------
+    site : Site
+        Whose folder holds the secrets.
+    client_ids : collection of int
+        Who lives here.
+    rules : OwnerRules
+        What terms the clients accept.
+    is_on : bool
+        Whether this run's clients mask what they release.
+    started : str
+        Digest of the configuration that they were started with (``SumSetup.started``).
+    """
+
+    site: Site
+    client_ids: Collection[int]
+    rules: OwnerRules
+    is_on: bool
+    started: str = field(default="", kw_only=True)
+
+    def answers(self, content: RecordDict) -> bool:
+        """Whether a message belongs to a phase that needs nothing but this class."""
+        record = content.config_records.get(RECORD)
+        return record is not None and record.get("phase") != Stage.MASK.value
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to such a message, for all the clients that it names.
+
+        A record ``secure_sum`` with ``clients`` and their ``messages``, ``refused`` and
+        ``reasons``. The same message gets the same answer, from the client's disk. RequestError
+        where it is malformed.
+        """
+        request = parse_request(content.config_records[RECORD])
+        if request.phase is Stage.ADVERTISE:
+            forget_old_sums(self.site.folder)
+        answered: dict[int, bytes] = {}
+        refused: dict[int, str] = {}
+        about = f"secure sum, {request.phase.value}"
+        try:
+            states = self.states(request)
+            most = MOST_PEERS + len(self.client_ids)
+            seen = SeenPeers(secure_folder(self.site.folder) / "seen.peers", most)
+            for client in request.messages:
+                try:
+                    answered[client] = self._answer(request, client, states, seen)
+                except (SecureSumError, ValueError) as error:
+                    refused[client] = self.site.reason(f"{about}, client {client}", error)
+            seen.keep()
+            states.keep()
+        except (SecureSumError, ValueError) as error:
+            answered = {}
+            refused = dict.fromkeys(request.messages, self.site.reason(about, error))
+        record: dict[str, Any] = {
+            "clients": list(answered),
+            "messages": list(answered.values()),
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+        }
+        return RecordDict({RECORD: ConfigRecord(record)})
+
+    def resident(self, client: int) -> int:
+        """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
+        if client not in self.client_ids:
+            raise SecureSumError(f"client {client} is not hosted here")
+        return client
+
+    def identity(self, client: int) -> bytes:
+        """The long-term private key of ``client``, which is made where there is none."""
+        return self.site.identity(client)
+
+    @property
+    def names(self) -> Path:
+        """Where it stands which sums those who live here have joined (``JoinedSums``)."""
+        return secure_folder(self.site.folder) / "joined"
+
+    def states(self, request: Request) -> SumStates:
+        """What the clients of ``request`` remember of its sum.
+
+        In a folder of this run's own: a device may be in sums of two runs at once.
+        """
+        residents = [self.resident(c) for c in request.messages if c in self.client_ids]
+        folder = self.site.state_dir / SUMS
+        return SumStates(folder, self.names, request.run, request.round, residents)
+
+    def _answer(
+        self,
+        request: Request,
+        client: int,
+        states: SumStates,
+        seen: SeenPeers,
+    ) -> bytes:
+        """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
+        if not self.is_on:
+            raise SecureSumError("secure aggregation is off at this client")
+        resident = self.resident(client)
+        message = request.messages[client]
+        asked = request.digest(message)
+        again = states.answered(resident, asked)
+        if again is not None:
+            return again
+        if request.phase is Stage.ADVERTISE:
+            terms = request.terms(message)
+            message = b""
+            self.rules.accept(terms)
+            party = SecureClient.join(terms, client, self.identity(client))
+            states.join(resident, party)
+        else:
+            party = states.load(resident)
+        try:
+            answer = party.answer(request.phase, message, self.rules.peers or seen)
+        except Exception:
+            if party.is_finished:  # it takes no further part; who was asked out of turn goes on
+                states.put(resident, party)
+            raise
+        states.put(resident, party, asked, answer)
+        return answer
+
+
+def forget_old_sums(folder: Path) -> None:
+    """Remove what a device's sums have left that nobody has gone on with for a day: secrets.
+
+    ``folder``: the device's. Which sums were joined stays known.
+    """
+    for path in folder.glob(f"clients/*/{SUMS}/*{STATES}"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            if path.stat().st_mtime < time.time() - _FORGET_SECONDS:
+                path.unlink()
+
+
+class Request:
+    """One message of the protocol as it arrived.
+
+    KeyError, TypeError or ValueError if it is malformed; ``parse_request`` makes that a
+    RequestError.
+
+    Attributes
+    ----------
+    run, round : str, int
+        Which sum it is about, in the server's words.
+    phase : Phase
+        Which phase of it.
+    messages : dict
+        What each client is sent, in bytes.
+    """
+
+    def __init__(self, record: ConfigRecord) -> None:
+        fields: dict[str, Any] = dict(record)
+        clients = fields["clients"]
+        messages = fields["messages"]
+        if not isinstance(clients, list) or not isinstance(messages, list):
+            raise ValueError("clients, messages: must be lists")
+        if len(set(clients)) != len(clients) or not all(type(c) is int for c in clients):
+            raise ValueError("clients: must be distinct integers")
+        if not all(isinstance(message, bytes) for message in messages):
+            raise ValueError("messages: must be bytes")
+        which = fields["which"]
+        if not isinstance(which, list) or not set(which) <= set(range(len(messages))):
+            raise ValueError("which: must be places in messages")
+        sent = [messages[place] for place in which]
+        self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
+        self.phase = Stage(fields["phase"])
+        self.run = fields["run"]
+        self.round = fields["round"]
+        if type(self.run) is not str or type(self.round) is not int:
+            raise ValueError("run, round: must be a name and an integer")
+
+    def terms(self, message: bytes) -> SumTerms:
+        """The terms that the server proposes, which are its message in phase ADVERTISE.
+
+        ValueError where they are none, or those of another run or round.
+        """
+        terms = SumTerms.read(message)
+        if (terms.run, terms.round) != (self.run, self.round):
+            raise ValueError("terms: they are those of another sum")
+        return terms
+
+    def digest(self, message: bytes) -> str:
+        """A digest of what one client is asked, the same for the same request."""
+        return hashlib.sha256(framed(self.phase.value.encode(), message)).hexdigest()
+
+
+def parse_request(record: ConfigRecord) -> Request:
+    """The request in ``record``; RequestError if it is malformed."""
+    try:
+        return Request(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{RECORD}: {in_words(error):.120}") from error
