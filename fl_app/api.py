@@ -143,7 +143,7 @@ def load_model(run: str | Path, files: Sequence[str | Path] = ()) -> "nn.Module"
     model = SavedModel.load(Path(run), [Path(file) for file in files])
     model.require_whole()
     network = model.network()
-    network.classes = tuple(model.classes)
+    setattr(network, "classes", tuple(model.classes))  # noqa: B010 - mypy takes it for a tensor
     return network
 
 

@@ -478,8 +478,7 @@ class Experiment:
             test = images.dataset.train.images[images.held_out]
         personal = self.strategy.own_models is not None
         about = model_folder.describe(self.config, people, images.dataset, statement, personal)
-        plain = OmegaConf.to_container(self.config, resolve=True)
-        assert isinstance(plain, dict)
+        plain: Any = OmegaConf.to_container(self.config, resolve=True)
         named = ("accuracy", *self.strategy.setup.metrics)
         scores = {name: final[name] for name in named if final.get(name) is not None}
         card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)

@@ -379,7 +379,7 @@ def _is_that(place: Path, named: Mapping[str, Any]) -> bool:
 def _place_in_run(run: Path, group: str, key: str) -> list[Path]:
     """Where the run of ``config.yaml`` has read a file; none where it is not here."""
     try:
-        config = OmegaConf.load(run / "config.yaml")
+        config: Any = OmegaConf.load(run / "config.yaml")
     except OSError:
         return []
     node = config.get("dataset" if group == "input" else group, {})

@@ -83,6 +83,10 @@ class _Fourier(nn.Module):
     def __init__(self, size: tuple[int, int]) -> None:
         super().__init__()
         self.pixels = size[0] * size[1]
+        self.cos_h: Tensor
+        self.sin_h: Tensor
+        self.cos_w: Tensor
+        self.sin_w: Tensor
         for axis, length in zip(("h", "w"), size, strict=True):
             places = torch.arange(length, dtype=torch.float64)
             angles = 2 * math.pi * torch.outer(places, places) / length
