@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, NoiseGenerator, Task
-from murmur.common import is_finite
+from murmur.checks import is_finite
 from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import ClientBatch
 from murmur.papers.dpsgd import LocalDpSgd, train_privately

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.public_labels import plurality
@@ -34,6 +33,7 @@ from murmur.papers.kd_dpfl.budget import Scheme, Sections
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.random import experiment_rng
 from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
 from strategies.base import Adjacency, CohortStrategy, Event, Exposure, Parameters, ServerSetup

@@ -20,11 +20,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, three_digits
+from murmur.format import format_number
 from murmur.learning.public_labels import cohort_for_plurality
 from murmur.papers.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
 from murmur.papers.privatekt.knowledge import KnowledgeBuffer, Learning
 from murmur.privacy.events import ComposedEvent, Event
+from murmur.random import experiment_rng
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
 
@@ -177,7 +178,7 @@ class PrivateKT(LabelStrategy):
         needed = cohort_for_plurality(self.answers.keep, self.classes)
         if self.setup.cohort_size >= needed:
             return []
-        each = three_digits(self.epsilon / self.K)
+        each = format_number(self.epsilon / self.K)
         return [
             f"clients_per_round={self.setup.cohort_size}: at ε={each} per "
             f"label, plurality needs about {needed} clients (60% agreement, z=2.5); the labels "

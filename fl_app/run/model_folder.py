@@ -31,7 +31,7 @@ from fl_app.config.composition import require_known_classes
 from fl_app.config.errors import ConfigError
 from fl_app.run.hosts import build_model
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
-from murmur.common import private_folder, replace_file
+from murmur.files import owner_only_folder, replace_file
 from murmur.learning.data.examples import Dataset
 from murmur.learning.features.components import BLOCK, Components, Features, Fitted
 from murmur.learning.training.trainer import Trainer
@@ -155,7 +155,7 @@ def write(
 ) -> None:
     """Write weights, fitted features and card of ``run`` below its ``model/``."""
     folder = run / FOLDER
-    private_folder(folder)
+    owner_only_folder(folder)
     if isinstance(fitted, Components):
         replace_file(folder / FEATURES, save(fitted.arrays()))
     metadata = {KEY: json.dumps(about, sort_keys=True)}  # safetensors' metadata are texts

@@ -53,7 +53,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
-from murmur.common import private, private_folder, replace_file
+from murmur.files import owner_only, owner_only_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
 from murmur.privacy.statement import Statement
@@ -95,7 +95,7 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).absolute()  # "." has no name
         try:
-            private_folder(self.path)
+            owner_only_folder(self.path)
             probe = self.path / ".writable"
             probe.touch()
             probe.unlink()
@@ -207,7 +207,7 @@ class RunFolder:
         Raises:
             ValueError: a number is not finite; JSON has no sign for it.
         """
-        with open(self.rows_path, "a", encoding="utf-8", opener=private) as file:
+        with open(self.rows_path, "a", encoding="utf-8", opener=owner_only) as file:
             file.write(row_line(row))
             file.flush()
             os.fsync(file.fileno())
@@ -261,7 +261,7 @@ class RunFolder:
         return 0 if checkpoint is None else checkpoint.shares
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
-        """``partition.json``: who holds what, as ``fl_app.report.reading.Held`` reads it."""
+        """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""
         self._write("partition.json", json.dumps(held).encode())
 
     def save_data_digests(self, digests: Mapping[str, str]) -> None:

@@ -353,7 +353,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     if rounds == 0:
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
-    from murmur.common import experiment_rng
+    from murmur.random import experiment_rng
 
     train = people.dataset.train
 

@@ -42,9 +42,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from murmur.common import private_folder, replace_file, require_positive, require_probability
+from murmur.checks import require_positive, require_probability
 from murmur.compat.flower_grid import DeviceGrid, GridWrapper
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
+from murmur.files import owner_only_folder, replace_file
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, Layout
 from murmur.privacy.accounting import Adjacency, Threat, Unit
@@ -733,7 +734,7 @@ class PrivateGrid(GridWrapper):
             statement = state(self.terms, ask, self.released, facts, error)
         from murmur.privacy.statement_text import render
 
-        private_folder(self.folder)
+        owner_only_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())
         if not self.stated:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.learning.linear_model import centred
 from murmur.learning.process import one_thread
@@ -28,6 +27,7 @@ from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 
 
 class StatisticsRelease:

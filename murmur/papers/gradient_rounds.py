@@ -112,7 +112,7 @@ LEAST_SIGNAL = 1.0  # of R: below it nothing is foretold
 
 
 def kept_share(ratio: float) -> float:
-    """What is left of the same algorithm's score without noise, at R = ``ratio`` ≥ LEAST_SIGNAL.
+    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ LEAST_SIGNAL.
 
     1 − 0.2/R, a rule found on MNIST and Fashion-MNIST without a pool and checked on others
     (``python -m research.planner.owners``). It supposes a length and a clipping norm that suit the

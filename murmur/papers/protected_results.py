@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from murmur.common import require_positive, require_probability
+from murmur.checks import require_positive, require_probability
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
@@ -53,7 +53,7 @@ _LARGEST_TOTAL = 1 << 30  # rows travel as 32-bit integers
 
 
 class Decoded(NamedTuple):
-    """What rows stand for: ``vectors`` (n, k), and the ``labels`` (n,) that they are scored by."""
+    """Decoded rows: ``vectors`` (n, k), and the ``labels`` (n,) that they are scored by."""
 
     vectors: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -118,12 +118,12 @@ class Protection(ABC):
         return self.privatize_rows(np.full((count, self.categories), 1 / self.categories), rng)
 
     def decode(self, rows: Rows) -> Decoded:
-        """What the server reads out of rows (n, width); of a label there is no other geometry."""
+        """Decode rows (n, width) on the server; of a label there is no other geometry."""
         return Decoded(np.eye(self.categories)[rows[:, 0]], rows[:, 0])
 
     @abstractmethod
     def event(self) -> Event:
-        """What one release costs."""
+        """Event of one release."""
 
 
 @settings
@@ -330,7 +330,7 @@ class ResultSettings:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is sent."""
+        """True if anything is sent."""
         return self.privacy != "none"
 
     @property
@@ -355,7 +355,7 @@ class ResultSettings:
         raise ValueError("privacy=none: uploads nothing, so there is no protection to ask for")
 
     def release(self, categories: int) -> Release:
-        """What one vector of ``categories`` entries costs."""
+        """Event of one vector of ``categories`` entries."""
         event = self.protection(categories).event()
         return Release(event, Unit(self.unit), Adjacency.REPLACE_ONE)
 
@@ -422,7 +422,7 @@ class ProtectedCounts:
 
     @property
     def is_summed(self) -> bool:
-        """Whether the server needs the clients' sum only."""
+        """True if the server needs the clients' sum only."""
         return self.noise == "gaussian"
 
     def privatize(self, counts: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from flwr.app.error import Error
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -28,7 +29,6 @@ from murmur.secure_sum.settings import SecureSumSettings
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from tests.fl_app.running import interrupt, run_inline
-from tests.strategies.grid import Grid
 
 NODES, CLIENTS, K = [11, 12], 40, 4
 

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import experiment_rng
 from murmur.privacy import events
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
@@ -29,6 +28,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, stochastic_bits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
+from murmur.random import experiment_rng
 from murmur.settings import Count, settings
 
 Floats = NDArray[np.floating]
@@ -84,7 +84,7 @@ class WeightBits:
         return min(2 * self.hamming, self.uploaded)
 
     def event(self) -> events.Event:
-        """What one release does, to whoever reads it.
+        """Event of one release, as its reader sees it.
 
         In a sum the other clients' bits hide it as well, since all upload the same coordinates.
         """
@@ -149,7 +149,7 @@ def hamming_clip(
 
 @settings
 class Calibration:
-    """What limits the loss, so that a budget allows a larger γ.
+    """Limit on the loss by which a budget allows a larger γ.
 
     Attributes:
         hamming: k of ``WeightBits``; None: any number of bits may differ.

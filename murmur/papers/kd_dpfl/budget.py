@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.papers.dpsgd import LocalDpSgd, Lots
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
@@ -75,7 +75,7 @@ class Grouping:
 
 @settings
 class Spending:
-    """What the parties ask for; ``Plan.of`` says whether they can have it.
+    """ε and δ that the parties ask for; ``Plan.of`` says which are possible.
 
     Attributes:
         mode: ``conservative``, the reading of the abstract in which the special client's uploads
@@ -128,7 +128,7 @@ class Spending:
 
 @settings
 class Uploads:
-    """What protects general clients' models.
+    """Protection of general clients' models.
 
     Attributes:
         noise: ``dpsgd``, their own DP-SGD; or ``nbafl``, ``NoisyModel`` after open training.
@@ -141,7 +141,7 @@ class Uploads:
 
 @settings
 class Sections:
-    """Those of ``conf/strategy/kd_dpfl.yaml`` that both halves read alike.
+    """Sections of ``conf/strategy/kd_dpfl.yaml`` that both halves read alike.
 
     Attributes:
         grouping: who is large.
@@ -226,7 +226,7 @@ class Plan:
         return replace(plan, label=_label(left, large, asked.label_epsilon), special=special)
 
     def sum_of(self, client: int) -> float:
-        """What basic composition charges a client for all its paths, by the plan.
+        """Basic composition of a client's cost over all its paths, by the plan.
 
         The paper's arithmetic, for its claim; what is proven comes from ``Scheme.path``.
         """
@@ -373,7 +373,7 @@ class Scheme:
         return scheme
 
     def label_event(self, client: int) -> Event:
-        """What a large client's labels tell of its records; KeyError unless it labels.
+        """Event of a large client's labels for its records; KeyError unless it labels.
 
         ValueError where no noise keeps its ε.
         """
@@ -389,14 +389,14 @@ class Scheme:
         return self.labelling.randomiser(self.plan.label[client], self.plan.delta).keep
 
     def upload_event(self, client: int) -> Event:
-        """What one upload tells of a client's records; KeyError unless it trains."""
+        """Event of one upload for a client's records; KeyError unless it trains."""
         epsilon = self.plan.general[client]
         if math.isinf(epsilon):
             return NonPrivateEvent()
         return self.uploads.event(epsilon, self.plan.delta, self.sizes[client])
 
     def special_event(self) -> Event | None:
-        """What one upload of the special client tells; None where it is post-processing.
+        """Event of one upload of the special client; None where it is post-processing.
 
         DP-SGD hides one labelled image. The abstract adds what that costs to the labels, although
         training on private labels is post-processing.
@@ -445,7 +445,7 @@ class Scheme:
             spent = epsilon(event, plan.delta).epsilon
             if spent > plan.total * (1 + _ROUNDING):
                 raise ValueError(
-                    f"spending.mode: large client {client} would spend {three_digits(spent)} of "
+                    f"spending.mode: large client {client} would spend {format_number(spent)} of "
                     f"epsilon={plan.total:g} once its labels and its uploads are composed at "
                     f"δ={plan.delta:g}; lower spending.label_epsilon"
                 )

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
@@ -79,7 +79,7 @@ class Labelling:
     unit: Unit = Unit.RECORD
 
     def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> "Labelling":
-        """The same for a public set of ``pool`` images.
+        """A copy for a public set of ``pool`` images.
 
         Args:
             pool: size of the public set.
@@ -167,7 +167,7 @@ class Labelling:
             scale = self.votes(epsilon, delta).scale
             return f"PATE, {self.noise} noise of {scale:.3g} votes, {self.count} queries"
         each = self.randomiser(epsilon, delta).epsilon
-        return f"randomised response at ε={three_digits(each)} for each of {self.count} labels"
+        return f"randomised response at ε={format_number(each)} for each of {self.count} labels"
 
     def codec(self, soft: bool) -> Codec:
         """The form of q labels, of q·C probabilities if ``soft``, or of q·C counts of votes."""
@@ -234,7 +234,7 @@ class Teacher:
         noise: NoiseGenerator,
         key: bytes,
     ) -> NDArray:
-        """What the teachers say of ``images``, (ε, δ)-differentially private, in the codec's form.
+        """The teachers' labels of ``images``, (ε, δ)-differentially private, in the codec's form.
 
         Args:
             data: the client's own examples.
@@ -301,7 +301,7 @@ class Teacher:
             yield own.indices[shard], streams(f"{TEACHER} {number}")
 
     def _open_teachers(self, data: LocalData, streams: Streams) -> Iterator[_Teacher]:
-        """The same where nothing is protected: equal shards, and one stream for all of them."""
+        """Teachers without protection: equal shards, and one stream for all of them."""
         rng = streams(TEACHER)
         for shard in np.array_split(rng.permutation(data.indices), self.labelling.teachers):
             yield shard, rng

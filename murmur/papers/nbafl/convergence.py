@@ -43,7 +43,7 @@ _DIRECTIONS = 4
 
 @settings
 class Constants:
-    """What the bound needs to know of the problem.
+    """Constants of the problem that the bound depends on.
 
     Attributes:
         smoothness: ρ, Lipschitz constant of the global loss's gradient.
@@ -172,7 +172,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class EstimatedConstants:
-    """What the run showed; the first five as in ``murmur.papers.nbafl.convergence.Constants``.
+    """Constants as a run showed them; the first five as in ``Constants``.
 
     Attributes:
         smoothness: ρ.

@@ -135,7 +135,7 @@ def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int
 
 @settings
 class NbaflSettings:
-    """What both halves must agree on, as a user writes it.
+    """Settings that both halves must agree on, as a user writes them.
 
     Attributes:
         num_clients: N.
@@ -319,17 +319,17 @@ class NbaflNoise:
 
     @property
     def is_private(self) -> bool:
-        """Whether ε is finite."""
+        """True if ε is finite."""
         return math.isfinite(self.epsilon)
 
     @property
     def is_noisy(self) -> bool:
-        """Whether uploads carry noise of their own (training carries it with ``dpsgd``)."""
+        """True if uploads carry noise of their own (training carries it with ``dpsgd``)."""
         return self.is_private and self.sensitivity != "dpsgd"
 
     @property
     def assumptions(self) -> tuple[events.Assumption, ...]:
-        """What the sensitivity rests on, by name; nothing where it holds for any training."""
+        """Assumptions of the sensitivity, by name; none where it holds for any training."""
         if self.sensitivity == "paper":
             return (BOUNDED_CHANGE,)
         if self.sensitivity != "erm":
@@ -392,7 +392,7 @@ class NbaflNoise:
         return DiscreteGaussian(self.upload_sigma, sensitivity, self.grid, self.dimension)
 
     def release(self) -> Event:
-        """What one upload costs, by the noise that it carries itself.
+        """Event of one upload, by the noise that it carries itself.
 
         2C bounds whatever training does, so that much is proven in every mode. With ``paper`` and
         ``erm`` the smaller figure, for a record, rests on ``assumptions``, by name.
@@ -455,7 +455,7 @@ class NbaflNoise:
 
     @property
     def b(self) -> float:
-        """What K-random scheduling divides T by: the paper's b, or b⁺ if proven; 1 for K = N."""
+        """Divisor of T in K-random scheduling: the paper's b, or b⁺ if proven; 1 for K = N."""
         if self.scheduled == self.clients:
             return 1.0
         form = scheduling_b

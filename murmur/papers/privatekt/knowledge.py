@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax, softmax
 
-from murmur.common import experiment_rng
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import require_linear, ridge, to_parameters
 from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.privatekt.answers import AnswerKind
 from murmur.privacy.mechanisms.clipping import project_simplex
+from murmur.random import experiment_rng
 from murmur.settings import Count, Fraction, Positive, settings
 
 SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as log-odds

@@ -27,7 +27,7 @@ class Labeller:
 
     @property
     def is_closed_form(self) -> bool:
-        """Whether nothing is trained by steps."""
+        """True if nothing is trained by steps."""
         return self.learner == "ridge"
 
     def fit(

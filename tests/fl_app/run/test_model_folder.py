@@ -20,7 +20,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.model_folder import SavedModel, check
 from fl_app.run.population import image_population
 from fl_app.tools.predict import write_onnx
-from murmur.common import experiment_rng
+from murmur.random import experiment_rng
 
 ROWS = 300
 SCHEMA = "{a: {range: [0, 1], bins: 4}, b: {list: [u, v]}}"

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from murmur.common import experiment_rng
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.network import BatchNorm, BinaryLinear, bnn, refresh_statistics, sign
+from murmur.random import experiment_rng
 from tests.backend_gradients import in_room, model_order
 
 MNIST = (1, 28, 28)
