@@ -52,7 +52,7 @@ def linear_layer(folder: Path) -> NDArray[np.float32]:
     Raises:
         ValueError: it has several, or none.
     """
-    matrices = [w for w in load_file(folder / "model.safetensors").values() if w.ndim == 2]
+    matrices = [w for w in load_file(weights_file(folder)).values() if w.ndim == 2]
     if len(matrices) != 1:
         raise ValueError(f"{folder}: has {len(matrices)} matrices, and a linear model has one")
     return matrices[0]

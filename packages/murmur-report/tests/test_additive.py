@@ -61,7 +61,7 @@ def test_a_model_of_more_classes_or_without_bins_is_refused(run, tmp_path):
     with pytest.raises(ValueError, match="no bins"):
         additive_figure(replace(run, config={}), linear_layer(tmp_path))
     layers = {"a": np.zeros((2, 5), np.float32), "b": np.zeros((2, 5), np.float32)}
-    (tmp_path / "model.safetensors").write_bytes(save(layers))
+    (tmp_path / "model/model.safetensors").write_bytes(save(layers))
     with pytest.raises(ValueError, match="has 2 matrices"):
         linear_layer(tmp_path)
 
