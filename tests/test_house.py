@@ -19,7 +19,7 @@ FLOORS = {
     "murmur/learning": 1,
     "murmur/privacy": 1,
     "murmur/compat": 2,
-    "murmur/papers": 2,
+    "murmur/algorithms": 2,
     "murmur/secure_sum": 2,
     "murmur/round": 3,
     "murmur/flower": 4,

@@ -600,7 +600,8 @@ class Checkpoint:
             ConfigError: another setting differs (the first by name), or there are fewer rounds
                 than were done.
         """
-        old = flat(json.loads(json.dumps(self.settings)))  # as a checkpoint keeps them
+        kept = json.loads(json.dumps(self.settings))  # as a checkpoint has them
+        old = flat(renamed.present_targets(kept))
         new = flat(json.loads(json.dumps(settings)))
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)

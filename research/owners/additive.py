@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fl_app.api import Run, load_run
+from fl_app.run.model_folder import weights_file
 from murmur.learning.features.bins import Bins, Column
 from murmur_report.charts import TONES, Figure, Panel, numbers_of, panel_of
 from murmur_report.export import as_files

@@ -5,9 +5,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms.privatekt.answers import ABSTAINED
 from murmur.learning.linear_model import centred, ridge, to_parameters, weights_of
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.privatekt.answers import ABSTAINED
 from murmur.settings import settings
 
 

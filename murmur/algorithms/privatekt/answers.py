@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms.privatekt.own_label_codec import OwnLabelCodec
 from murmur.learning.codec import Codec, GridCodec, Integers, LabelCodec
-from murmur.papers.privatekt.own_label_codec import OwnLabelCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from murmur.papers.nbafl import noise as closed_forms
+from murmur.algorithms.nbafl import noise as closed_forms
 from murmur.privacy.accounting.gaussian import classical_constant
 
 N, DELTA = 50, 0.01

@@ -28,9 +28,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from murmur.algorithms.dpsgd import LocalDpSgd, Lots
+from murmur.algorithms.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.format import format_number
-from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule

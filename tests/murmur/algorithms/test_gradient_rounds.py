@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmur.papers.gradient_rounds import (
+from murmur.algorithms.gradient_rounds import (
     flattened,
     gradient,
     log_frequencies,

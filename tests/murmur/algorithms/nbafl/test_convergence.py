@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from murmur.papers.nbafl.convergence import Constants, Curve
-from murmur.papers.nbafl.noise import broadcast_sigma, upload_sigma
+from murmur.algorithms.nbafl.convergence import Constants, Curve
+from murmur.algorithms.nbafl.noise import broadcast_sigma, upload_sigma
 
 DELTA, CLIP, M = 0.01, 1.0, 100
 

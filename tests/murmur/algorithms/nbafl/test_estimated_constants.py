@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from murmur.algorithms.nbafl.convergence import EstimatedConstants
 from murmur.learning.data.examples import LocalData
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.convergence import EstimatedConstants
 
 CLIENTS, EACH = 4, 30
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from murmur.papers.kd_dpfl.budget import Grouping, Plan, Spending, left_for_labels
+from murmur.algorithms.kd_dpfl.budget import Grouping, Plan, Spending, left_for_labels
 from murmur.privacy.budget import Budget
 
 SIZES = [900, 10, 10]

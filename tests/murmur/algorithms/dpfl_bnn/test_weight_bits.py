@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.papers.dpfl_bnn.bits import Calibration, ReleaseSettings, WeightBits, hamming_clip
+from murmur.algorithms.dpfl_bnn.bits import Calibration, ReleaseSettings, WeightBits, hamming_clip
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from murmur.algorithms.dpsgd import Lots, train_privately
 from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpsgd import Lots, train_privately
 from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import label_epsilon, least_noise
 from murmur.privacy.events import Adjacency, Event, Unit

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Sections, Spending, Uploads
-from murmur.papers.kd_dpfl.labels import Labelling
+from murmur.algorithms.dpsgd import LocalDpSgd, Lots
+from murmur.algorithms.kd_dpfl.budget import Grouping, Plan, Scheme, Sections, Spending, Uploads
+from murmur.algorithms.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent, RepeatedEvent

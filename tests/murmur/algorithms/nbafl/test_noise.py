@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
+from murmur.algorithms.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import epsilon, gaussian
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, RepeatedEvent

@@ -7,8 +7,14 @@ import pytest
 import torch
 from torch.nn import functional
 
+from murmur.algorithms.dpfl_bnn.network import (
+    BatchNorm,
+    BinaryLinear,
+    bnn,
+    refresh_statistics,
+    sign,
+)
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import BatchNorm, BinaryLinear, bnn, refresh_statistics, sign
 from murmur.random import experiment_rng
 from tests.backend_gradients import in_room, model_order
 

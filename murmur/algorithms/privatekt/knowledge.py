@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax, softmax
 
+from murmur.algorithms.privatekt.answers import AnswerKind
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import require_linear, ridge, to_parameters
 from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.privatekt.answers import AnswerKind
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.random import experiment_rng
 from murmur.settings import Count, Fraction, Positive, settings

@@ -7,15 +7,15 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
-from murmur.learning.array_bytes import MalformedError
-from murmur.papers.privatekt.answers import (
+from murmur.algorithms.privatekt.answers import (
     ABSTAINED,
     DisjointLabels,
     LabelQuery,
     SharedLabels,
     Votes,
 )
-from murmur.papers.privatekt.own_label_codec import OwnLabelCodec
+from murmur.algorithms.privatekt.own_label_codec import OwnLabelCodec
+from murmur.learning.array_bytes import MalformedError
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from murmur.algorithms import class_moments as moments
 from murmur.learning.linear_model import directions, unit
-from murmur.papers import class_moments as moments
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Unit
 
