@@ -27,7 +27,7 @@ from safetensors.numpy import load_file
 
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
-from murmur.privacy.ledger.blocks import names_in
+from murmur.privacy.ledger.blocks import decode_ids
 
 COMMON = [
     *("engine=inline", "dataset=digits", "privacy.noise=seeded", "tracking=none"),
@@ -139,7 +139,7 @@ def record(words: list[str]) -> dict[str, Any]:
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
         statement = json.loads((folder.path / "privacy.json").read_bytes())
-        model = load_file(folder.path / "model.safetensors")
+        model = load_file(folder.path / "model/model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]
         scores = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
         parts = {
@@ -164,7 +164,7 @@ def _charges(folder: Path) -> list[dict[str, Any]]:
         with contextlib.closing(sqlite3.connect(file)) as ledger:
             for names, number, purpose, body in ledger.execute(query):
                 key = (str(file.relative_to(folder)), number, purpose, _without_terms(body))
-                clients.setdefault(key, set()).update(names_in(names))
+                clients.setdefault(key, set()).update(decode_ids(names))
     return [
         {
             "ledger": ledger,

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from murmur.learning.metrics import CLUSTERINGS, clustering_score
 from murmur.learning.models import mlp
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Threat, elementary_losses, epsilon, privacy_loss
 from murmur.privacy.events import (
@@ -108,19 +108,19 @@ def lockstep() -> float:
     start = trainer.initial(rng)
     how: dict[str, Any] = {"batch_size": 8, "lr": 0.1, "epochs": 4}
 
-    def shares() -> list[Share]:
+    def shares() -> list[ClientBatch]:
         rows = np.arange(count).reshape(TINY_CLIENTS, -1)
-        return [Share(start, own, np.random.default_rng(k)) for k, own in enumerate(rows)]
+        return [ClientBatch(start, own, np.random.default_rng(k)) for k, own in enumerate(rows)]
 
     def alone(_: int) -> None:
         for share in shares():
-            trainer.train_share(images, labels, share, **how)
+            trainer.train_single(images, labels, share, **how)
 
     def together(_: int) -> None:
         own = shares()
         for share, model in zip(own, stack.train(images, labels, own, **how), strict=True):
             if model is None:
-                trainer.train_share(images, labels, share, **how)
+                trainer.train_single(images, labels, share, **how)
 
     return _seconds(alone) / _seconds(together)
 

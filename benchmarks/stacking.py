@@ -22,7 +22,7 @@ import torch
 from benchmarks.machine import describe_machine
 from murmur.learning import models
 from murmur.learning.process import keep_heap, take_over
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES = (1, 28, 28), 10, 600
@@ -84,7 +84,7 @@ def _ways(
         assert trainer.stack is not None
         for first in range(0, len(rows), size):
             shares = [
-                Share(start, own, np.random.default_rng(first + k))
+                ClientBatch(start, own, np.random.default_rng(first + k))
                 for k, own in enumerate(rows[first : first + size])
             ]
             trainer.stack.train(images, labels, shares, **how)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from murmur.papers.privatekt.answers import LabelQuery, Votes
+from murmur.algorithms.privatekt.answers import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum.client import SecureClient
@@ -20,10 +20,10 @@ from murmur.secure_sum.identity import Party, sign, word_on
 from murmur.secure_sum.keys import public_key, seal
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import SERVERS, Phase, Terms, join, join_ids
+from murmur.secure_sum.terms import SERVERS, Stage, SumTerms, join, join_ids
 
 
-def sent_by_one(terms: Terms) -> dict[Phase, int]:
+def sent_by_one(terms: SumTerms) -> dict[Stage, int]:
     """Bytes that client 0 sends in each phase of a whole sum of zeros, in which nobody is silent.
 
     Only what its neighbours must say for it to go on is made: their keys, and sealed shares.
@@ -32,20 +32,20 @@ def sent_by_one(terms: Terms) -> dict[Phase, int]:
     parties = {c: SecureClient.join(terms, c) for c in (0, *near)}
     ads = {c: party.advertise() for c, party in parties.items()}
     own = parties[0]
-    found = {Phase.ADVERTISE: len(ads[0])}
-    found[Phase.SHARE] = len(own.share(join({v: ads[v] for v in near}, near)))
+    found = {Stage.ADVERTISE: len(ads[0])}
+    found[Stage.SHARE] = len(own.share(join({v: ads[v] for v in near}, near)))
     # One sharing stands for all: its size is what matters.
     public = public_key(own.seed), public_key(own.mask)
     dealing, parts = Dealing.of(
         own.seed, own.mask, terms.threshold, terms.holders, b"a sharing", public
     )
     boxes = {v: seal(own.boxes[v], parts[0]) + dealing.tests[0] for v in near}
-    found[Phase.CHECK] = len(own.check(join(boxes, near)))
+    found[Stage.CHECK] = len(own.check(join(boxes, near)))
     everybody = join_ids(terms.clients, terms.clients)
-    found[Phase.MASK] = len(own.add_masks(np.zeros(terms.length, np.int64), everybody, asked))
-    found[Phase.CONFIRM] = len(own.confirm(everybody))
+    found[Stage.MASK] = len(own.add_masks(np.zeros(terms.length, np.int64), everybody, asked))
+    found[Stage.CONFIRM] = len(own.confirm(everybody))
     words = {v: _word(parties[v], own) for v in near}
-    found[Phase.REVEAL] = len(own.reveal(join(words, near)))
+    found[Stage.REVEAL] = len(own.reveal(join(words, near)))
     return found
 
 
@@ -78,8 +78,8 @@ def main() -> None:
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {silent} dropouts\n"
     )
-    print(f"| server | neighbours | t | {' | '.join(Phase)} | bytes sent | fails, a round |")
-    print("|---|---|---|" + "---|" * (len(Phase) + 2))
+    print(f"| server | neighbours | t | {' | '.join(Stage)} | bytes sent | fails, a round |")
+    print("|---|---|---|" + "---|" * (len(Stage) + 2))
     for server in SERVERS:
         settings = SecureSumSettings(
             "on",
@@ -92,7 +92,7 @@ def main() -> None:
         terms = settings.terms("bytes", 1, range(chosen.clients), length, bits)
         found = sent_by_one(terms)
         cells = [server, str(terms.neighbours or "all"), str(terms.threshold)]
-        cells += [f"{found[phase]:,}" for phase in Phase]
+        cells += [f"{found[phase]:,}" for phase in Stage]
         cells += [f"{sum(found.values()):,}"]
         cells += [f"{settings.failure_probability(chosen.clients):.1e}"]
         print(f"| {' | '.join(cells)} |", flush=True)

@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, is_finite
+from murmur.checks import is_finite
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import RecordKey
+from murmur.random import experiment_rng
 from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
-    from murmur.learning.training.stack import Share
+    from murmur.learning.training.stack import ClientBatch
     from murmur.learning.training.trainer import Trainer
     from murmur.round.client_state import ClientState
 
@@ -258,11 +259,11 @@ class Client(ABC):
         """
         return experiment_rng(self.setup.seed, purpose, task.round, task.client)
 
-    def share(self, task: Task, data: LocalData) -> "Share":
+    def share(self, task: Task, data: LocalData) -> "ClientBatch":
         """From what, and on which rows, this client trains: the task's model, and its own."""
-        from murmur.learning.training.stack import Share
+        from murmur.learning.training.stack import ClientBatch
 
-        return Share(self.require_model(task), data.indices, self.rng(task, "local training"))
+        return ClientBatch(self.require_model(task), data.indices, self.rng(task, "local training"))
 
     def require_asked(self, task: Task) -> None:
         """TaskError in a round for which this client's share of the budget was not planned."""

@@ -40,13 +40,15 @@ class ProtectedClient(Client):
 
     def __init__(self, setup: ClientSetup, protection: Callable[..., Protection]) -> None:
         self.protection = protection(setup.budget, setup.cohorts)
-        self.threats = self.protection.against(summed=self.summed)
+        self.threats = self.protection.supported_threats(summed=self.summed)
         super().__init__(setup)
         self.parts = VectorLayout(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:
         """The arrays side by side, then what the protection adds."""
-        return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
+        return vector_codec(
+            self.parts.size + self.protection.num_extra_entries, self.protection.bound
+        )
 
     def event(self, task: Task) -> Event:
         """What the protection leaves of the update, to whoever reads the message.
@@ -74,7 +76,9 @@ class ProtectedClient(Client):
         """Updates of the clipping norm, as long as a real one can be."""
         norm = self._clip(task) or self.protection.clip
         canary = vector_canary(self.parts.size, norm, self.setup.seed, name, count)
-        direction = np.append(canary.direction, np.zeros(self.protection.extra, np.int8))
+        direction = np.append(
+            canary.direction, np.zeros(self.protection.num_extra_entries, np.int8)
+        )
         return canary._replace(direction=direction)
 
     def weight(self, client: int) -> int:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
+from murmur.algorithms.fedper import shared_size
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.vector_layout import VectorLayout
-from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 
 EVALUATE = "evaluate"
@@ -73,10 +73,10 @@ class FedPerClient(FedAvgClient):
         self.setup.memory.load(task.client, task.round - 1)  # refused where it is gone
         return event
 
-    def share(self, task: Task, data: LocalData) -> Share:
+    def share(self, task: Task, data: LocalData) -> ClientBatch:
         """Training begins from the shared layers of the server and the client's own ones."""
         share = super().share(task, data)
-        return Share(self._own_model(task, task.round - 1), share.indices, share.rng)
+        return ClientBatch(self._own_model(task, task.round - 1), share.indices, share.rng)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The update of the shared layers (shared,); the client's own ones are kept.

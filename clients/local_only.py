@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import WeightCodec
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.privacy.events import Event, NonPrivateEvent
 
 
@@ -43,11 +43,11 @@ class LocalOnlyClient(Client):
         self.require_model(task)
         return NonPrivateEvent()
 
-    def share(self, task: Task, data: LocalData) -> Share:
+    def share(self, task: Task, data: LocalData) -> ClientBatch:
         """Training goes on from the client's own model."""
         own = self.setup.memory.load(task.client, task.round - 1)
         start = self.require_model(task) if own is None else own["model"]
-        return Share(start, data.indices, self.rng(task, "local training"))
+        return ClientBatch(start, data.indices, self.rng(task, "local training"))
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """The accuracy (1,) of the client's own model on the test set.

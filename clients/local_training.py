@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, NoiseGenerator, Task
-from murmur.common import is_finite
+from murmur.algorithms.dpsgd import LocalDpSgd, train_privately
+from murmur.checks import is_finite
 from murmur.learning.training import batches, trial
-from murmur.learning.training.stack import Share
-from murmur.papers.dpsgd import LocalDpSgd, train_privately
+from murmur.learning.training.stack import ClientBatch
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.settings import Count, Positive, settings
@@ -76,7 +76,7 @@ class LocalTraining:
             "steps": sgd.steps,
             "proximal_mu": proximal_mu,
         }
-        self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32] | None]] = {}
+        self._ahead: dict[tuple[int, int], tuple[ClientBatch, NDArray[np.float32] | None]] = {}
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """The parameters (d,) after training, the caller's own.
@@ -87,7 +87,7 @@ class LocalTraining:
         if share is None:
             share = self.client.share(task, data)
         if model is None:
-            model = self.trainer.train_share(data.images, data.labels, share, **self.how)
+            model = self.trainer.train_single(data.images, data.labels, share, **self.how)
         if not is_finite(model):
             return share.start.copy()
         return model
@@ -111,7 +111,7 @@ class LocalTraining:
 
 
 class PrivateTraining:
-    """DP-SGD of ``client`` (``murmur.papers.dpsgd``), each client at an ε of its own.
+    """DP-SGD of ``client`` (``murmur.algorithms.dpsgd``), each client at an ε of its own.
 
     The protected unit is the budget's, a record or the whole client, nulled or not. The noise is
     inside the training, so no sum with other clients hides it any better.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, Task
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 
@@ -58,10 +58,10 @@ class ScaffoldClient(FedAvgClient):
         self.array(task, "control", np.float32, (self.trainer.num_parameters,))
         return super().event(task)
 
-    def share(self, task: Task, data: LocalData) -> Share:
+    def share(self, task: Task, data: LocalData) -> ClientBatch:
         """Every step is corrected by c − c_i, (d,)."""
         share = super().share(task, data)
-        return Share(share.start, share.indices, share.rng, self._correction(task))
+        return ClientBatch(share.start, share.indices, share.rng, self._correction(task))
 
     def _correction(self, task: Task) -> NDArray[np.float32]:
         own = self.setup.memory.load(task.client, task.round - 1)

@@ -40,13 +40,16 @@ def settings() -> str:
 
 def commands() -> str:
     """Every tool of ``murmur``, with what its ``--help`` prints."""
-    listed = yaml.safe_load(Path(options.__file__).with_suffix(".yaml").read_text("utf-8"))
+    helps: dict[str, str] = {}
+    for page in (options.PAGE, *sorted(ROOT.glob("packages/*/*/options.yaml"))):
+        for name in yaml.safe_load(page.read_text(encoding="utf-8")):
+            tool = name.split()[0]
+            for parser in _parsers(options.parser_of(name, page)):
+                helps[tool] = helps.get(tool, "") + _help(parser)
     parts = ["# Commands\n\n*Reference.* `murmur key=value ...` is a run, `murmur -m` a sweep.\n"]
     for tool, line in sorted(TOOLS.items()):
         parts.append(f"\n## murmur {tool}\n\n{line[0].upper()}{line[1:]}.\n")
-        for name in listed:
-            if name.split()[0] == tool:
-                parts += [_help(parser) for parser in _parsers(options.parser_of(name))]
+        parts.append(helps.get(tool, ""))  # those of `supernode` are Flower's
     return "".join(parts)
 
 

@@ -14,14 +14,6 @@ DISTRIBUTION = "murmur-fl"  # our name on a package index, and that of Flower's 
 # Top-level packages that stand beside this one: their names are fixed.
 PACKAGES = ("strategies", "clients", "murmur")
 
-# Versions of Flower that this is tested with. A device's runtime API is the same in them.
-FLOWER = ("1.41", "1.42")
-
-
-def is_supported(flower: str) -> bool:
-    """Whether ``flower``, a version such as 1.42.0, is one of ``FLOWER``."""
-    return flower.startswith(tuple(f"{version}." for version in FLOWER))
-
 
 def version() -> str:
     """Of the Murmur that is installed, such as 0.1.0; PackageNotFoundError where none is."""

@@ -1,6 +1,6 @@
 """Settings: frozen dataclasses whose fields carry their own ranges, and say so in one sentence.
 
-Apart from ``murmur.common``, since pydantic takes a third of a second to import and a ledger, a
+Apart from ``murmur.checks``, since pydantic takes a third of a second to import and a ledger, a
 device's help and an error message do without.
 """
 
@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Floats lie too far apart below it, and squares of what noise it needs overflow above.
 Norm = Annotated[float, Field(ge=1e-300, le=1e100)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
+Fraction = Annotated[float, Field(gt=0, lt=1)]  # neither none nor all
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # What types are called, and pydantic's names for what is of the right type and out of its range.
@@ -94,7 +94,7 @@ def field_hints(kind: Any) -> dict[str, Any]:
 
 
 def allowed_by(hint: Any, faults: Iterable[str]) -> str:
-    """What ``hint`` allows, in the words behind "must": "be an integer of at least 1, or null".
+    """Values that ``hint`` allows, in words behind "must": "be an integer of at least 1, or null".
 
     Args:
         hint: a type, with ``Annotated`` and pydantic's ``Field`` for a range.

@@ -22,7 +22,8 @@ from flwr.clientapp import ClientApp as PlainApp
 from flwr.serverapp.strategy import FedAvg, Result
 
 from benchmarks.machine import describe_machine
-from fl_app.engines.inline import FIRST_NODE, InlineGrid, identify
+from fl_app.engines.inline import FIRST_NODE, InlineGrid
+from murmur.compat.flower_messages import identify
 from murmur.flower import ClientApp, private
 from murmur.flower.server import Private
 from murmur.learning.data.datasets import torchvision_dataset

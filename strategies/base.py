@@ -27,13 +27,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from murmur.common import counted, experiment_rng
+from murmur.format import pluralize
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.guarantee import Exposure, departures
+from murmur.random import experiment_rng
 from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.phase import AuditCanaries, Phase
@@ -546,7 +547,7 @@ def reasons(failed: Mapping[int, str]) -> str:
     for client, reason in failed.items():
         stopped.setdefault(reason, []).append(client)
     often = sorted(stopped.items(), key=lambda one: -len(one[1]))[:MOST_REASONS]
-    said = [f"{counted(len(who), 'client')} ({who[0]}): {reason}" for reason, who in often]
+    said = [f"{pluralize(len(who), 'client')} ({who[0]}): {reason}" for reason, who in often]
     return "; ".join(said)
 
 

@@ -52,7 +52,7 @@ class FedAvg(CohortStrategy):
         self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]
     ) -> None:
         self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
-        self.threats = own.against(summed=self.summed)
+        self.threats = own.supported_threats(summed=self.summed)
         self.adjacency, self.weighted = own.adjacency, own.weighted
         self.claim, self.difference = own.claim, own.difference
         self.extendable = own.extendable
@@ -86,7 +86,9 @@ class FedAvg(CohortStrategy):
         Integers in steps of the clipping norm where there is a bound, else float32. ``extra``
         entries are the protection's own, such as the bit of adaptive clipping.
         """
-        return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
+        return vector_codec(
+            self.parts.size + self.protection.num_extra_entries, self.protection.bound
+        )
 
     def quorum(self) -> float:
         """0 where every round is published, whoever came; else the run's quorum.

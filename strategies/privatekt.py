@@ -9,8 +9,8 @@ Nature Communications 14 (2023), s41467-023-38794-x. One round:
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
 
-All but the answers stands in ``murmur.papers.privatekt``. With ``answers=disjoint``, which is not
-the paper's, every client has K images of its own and the server computes posteriors.
+All but the answers stands in ``murmur.algorithms.privatekt``. With ``answers=disjoint``, which is
+not the paper's, every client has K images of its own and the server computes posteriors.
 ``strategy=votes`` asks the same question and takes sums. Symbols: K = ``K``, C = ``classes``.
 """
 
@@ -20,11 +20,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, three_digits
+from murmur.algorithms.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
+from murmur.algorithms.privatekt.knowledge import KnowledgeBuffer, Learning
+from murmur.format import format_number
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
-from murmur.papers.privatekt.knowledge import KnowledgeBuffer, Learning
 from murmur.privacy.events import ComposedEvent, Event
+from murmur.random import experiment_rng
 from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
 
 
@@ -151,7 +152,7 @@ class PrivateKT(LabelStrategy):
                 "federation.schedule=random or rotate"
             )
         self.use_labels = use_labels
-        if not self.is_disjoint and setup.budget.paper:
+        if not self.is_disjoint and setup.budget.paper_semantics:
             self.claim = (
                 "each round is ε-locally differentially private, and shuffled reports keep the "
                 "whole run at that ε (Qi et al. 2023)"
@@ -177,7 +178,7 @@ class PrivateKT(LabelStrategy):
         needed = cohort_for_plurality(self.answers.keep, self.classes)
         if self.setup.cohort_size >= needed:
             return []
-        each = three_digits(self.epsilon / self.K)
+        each = format_number(self.epsilon / self.K)
         return [
             f"clients_per_round={self.setup.cohort_size}: at ε={each} per "
             f"label, plurality needs about {needed} clients (60% agreement, z=2.5); the labels "
@@ -240,7 +241,7 @@ class PrivateKT(LabelStrategy):
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """ε for a round, and the same ε for the run; nothing for what is not the paper's."""
-        if self.is_disjoint or not self.setup.budget.paper:
+        if self.is_disjoint or not self.setup.budget.paper_semantics:
             return None, None
         claimed = self.epsilon if self.use_labels else 0.0
         return claimed, claimed

@@ -120,7 +120,7 @@ def _require_rows(protection: Protection) -> None:
             f"protection={type(protection).__name__}: its noise is made for a mean, and one client "
             "may move a robust aggregate by its whole update; set protection=rows"
         )
-    if protection.extra:
+    if protection.num_extra_entries:
         raise ValueError(
             "clipping.adaptive=True: the share of short updates is a sum, which rows have not; "
             "set protection.clipping.adaptive=false"

@@ -9,8 +9,8 @@ from murmur.learning.training.parameters import FlatModel
 
 
 def model_order(backend: Backend, vector: torch.Tensor) -> torch.Tensor:
-    """The inverse of ``backend.arrange``."""
-    places = backend.arrange(torch.arange(len(vector), dtype=torch.float32)).long()
+    """The inverse of ``backend.to_layout``."""
+    places = backend.to_layout(torch.arange(len(vector), dtype=torch.float32)).long()
     return torch.empty_like(vector).index_put_((places,), vector)
 
 
@@ -25,7 +25,7 @@ def gradient(backend: Backend, flat: FlatModel, images: np.ndarray, y: np.ndarra
 
 def in_room(backend: Backend, images: np.ndarray) -> torch.Tensor:
     """A batch as ``backend`` takes it."""
-    x, seen = backend.room(len(images))
+    x, seen = backend.batch_buffer(len(images))
     seen.copy_(torch.from_numpy(images))
     return x
 

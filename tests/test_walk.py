@@ -26,11 +26,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fl_app.config.composition import compose
-from fl_app.engines.inline import identify
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.testing import Grid
+from murmur.compat.flower_messages import identify
 from murmur.round.site import SimulatedSite
-from tests.strategies.grid import Grid
 
 PROJECT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{PROJECT / folder}/" for folder in ("murmur", "clients", "strategies", "fl_app"))
@@ -170,7 +170,7 @@ def test_a_label_s_walk_is_short_and_the_page_shows_it():
     found = walk(WORDS)
     names = [code.co_qualname for code in found]
     assert names[-1] == "FedAvg.update"
-    assert {"SimulatedData.of", "Trainer.train_share", "Host.answer", "Phase.take"} <= set(names)
+    assert {"SimulatedData.of", "Trainer.train_single", "Host.answer", "Phase.take"} <= set(names)
     text = listed(found)
     assert len(found) <= MOST_FUNCTIONS, text
     assert len({code.co_filename for code in found}) <= MOST_FILES, text

@@ -303,7 +303,7 @@ class PrivacySettings:
             participations=schedule.participations,
             failure=failure,
             unit=self.unit,
-            paper=self.paper,
+            paper_semantics=self.paper,
         )
 
 

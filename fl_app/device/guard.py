@@ -27,12 +27,15 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
 
-from fl_app.device import flower_runtime, guarded, node_settings, resident
+from fl_app.device import guarded, node_settings, resident
 from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
-from murmur.common import printable, private_folder, replace_file
+from murmur.compat.flower_runtime import TaskInput
+from murmur.files import owner_only_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.format import printable
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import log_error
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
@@ -91,7 +94,7 @@ class Guard(resident.Resident):
         self.clock = clock
         self.sleep = sleep
 
-    def reply(self, task_input: flower_runtime.TaskInput, context: Context) -> Message:
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
         """The protected reply. Where the app was started, it is given at the fixed instant.
 
         That is ``answer_seconds`` after the task came, or a whole multiple of that where the
@@ -226,7 +229,7 @@ class LockedApp:
             asked = guarded.framed(head, parts)
             answer = self._run(scratch, asked, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
-        private_folder(kept.parent)
+        owner_only_folder(kept.parent)
         _forget_states(kept.parent)
         replace_file(kept, state)
         content = RecordDict({"metrics": MetricRecord(found["metrics"])})
@@ -244,7 +247,7 @@ class LockedApp:
     def _scratch(self) -> Iterator[Path]:
         """An empty folder, whose removal nobody waits for: how long it takes is the app's doing."""
         above = self.folder / _SCRATCH
-        private_folder(above)
+        owner_only_folder(above)
         _remove_all(above)  # one app runs at a time: what is there, a kill has left
         scratch = Path(tempfile.mkdtemp(dir=above))
         try:

@@ -23,8 +23,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 import fl_app
-from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder
+from murmur.compat.flower_runtime import Runtime, RuntimeTask, TaskInput
 from murmur.round.task import REFUSED, log_error, reply_to
 
 POLL_SECONDS = 0.5
@@ -67,7 +67,7 @@ class Resident(ABC):
         Any error becomes the one refusal that says no client was touched.
         """
 
-    def require_answerable(self, task: Task, task_input: TaskInput) -> None:
+    def require_answerable(self, task: RuntimeTask, task_input: TaskInput) -> None:
         """DeviceError unless it is a ClientApp's task, of a bundle that the owner lets ask."""
         if not task.for_client:
             raise DeviceError("this device answers ClientApp tasks only")
@@ -79,7 +79,7 @@ class Resident(ABC):
 
         RuntimeApiError if the SuperNode refuses, or is not the one that knows the secret.
         """
-        following: Task | None = None
+        following: RuntimeTask | None = None
         soon = 0.0
         while True:
             task = following or runtime.claim()
@@ -90,7 +90,7 @@ class Resident(ABC):
             following = self._attend(task, runtime)
             soon = time.monotonic() + SOON
 
-    def _attend(self, task: Task, runtime: Runtime) -> Task | None:
+    def _attend(self, task: RuntimeTask, runtime: Runtime) -> RuntimeTask | None:
         """Have a fork answer ``task``; a task that was claimed meanwhile, if there is one.
 
         Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the task,
@@ -102,7 +102,7 @@ class Resident(ABC):
         pulled = fork.Event()
         process = fork.Process(target=self._work_and_exit, args=(task, pulled))
         process.start()
-        following: Task | None = None
+        following: RuntimeTask | None = None
         try:
             while process.is_alive() and following is None:
                 process.join(POLL_SECONDS)
@@ -123,12 +123,12 @@ class Resident(ABC):
         print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
         return following
 
-    def _work_and_exit(self, task: Task, pulled: Event) -> None:
+    def _work_and_exit(self, task: RuntimeTask, pulled: Event) -> None:
         """``work``; SystemExit with ``_REFUSED`` where the reply is a refusal."""
         if is_refusal(self.work(task, pulled)):
             raise SystemExit(_REFUSED)
 
-    def work(self, task: Task, pulled: Event) -> Message:
+    def work(self, task: RuntimeTask, pulled: Event) -> Message:
         """Answer one task, in a process of its own; the reply.
 
         What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
@@ -152,7 +152,7 @@ class Resident(ABC):
             raise SystemExit(1) from error
         return answer
 
-    def answer(self, task: Task, task_input: TaskInput) -> Message:
+    def answer(self, task: RuntimeTask, task_input: TaskInput) -> Message:
         """The reply, or an error that says no client was touched.
 
         What answers gets a fresh context with the owner's node-config, and of the SuperNode's
@@ -207,7 +207,7 @@ class Device(Resident):
 
         return app(task_input.message, context)
 
-    def require_answerable(self, task: Task, task_input: TaskInput) -> None:
+    def require_answerable(self, task: RuntimeTask, task_input: TaskInput) -> None:
         """DeviceError where a task is not for the ClientApp that is installed here.
 
         It must be a ClientApp's, of this app and minor version, and of a bundle that the owner has

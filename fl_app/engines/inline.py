@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 from omegaconf import DictConfig
 
 from fl_app.config.overrides import to_run_config
 from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
+from murmur.compat.flower_grid import Run, empty_run
+from murmur.compat.flower_messages import identify, set_message_id
 from murmur.round.task import RunError, error_log, in_words
 from murmur.settings import Count, settings
 
@@ -125,16 +125,6 @@ def import_before_threads() -> None:
     importlib.import_module("torch._dynamo")
 
 
-def identify() -> None:
-    """Give this process the task's identity that Flower stamps on every new message.
-
-    Flower's own runtimes do so before an app starts; here and in Ray's workers nobody else does.
-    """
-    TaskIdentity.task_id = 1
-    TaskIdentity.run_id = 1
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
-
-
 @contextmanager
 def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterator["InlineGrid"]:
     """A grid for one run, during which Flower logs warnings only."""
@@ -172,7 +162,7 @@ class InlineGrid(Grid):
     ) -> None:
         self._answer = answer
         self._each = each
-        self._run = Run.create_empty(run_id=1)
+        self._run = empty_run()
         self._contexts = {
             node: Context(
                 run_id=1,
@@ -245,5 +235,5 @@ def _named(messages: Iterable[Message]) -> list[Message]:
     """``messages`` with the ids that Flower gives them when they are sent."""
     pushed = list(messages)
     for message in pushed:
-        message.metadata.__dict__["_message_id"] = str(uuid4())
+        set_message_id(message, str(uuid4()))
     return pushed

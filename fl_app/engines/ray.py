@@ -18,8 +18,9 @@ from flwr.common.constant import ErrorCode
 from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError
 from fl_app.engines import ray_start
-from fl_app.engines.inline import identify, serve
+from fl_app.engines.inline import serve
 from fl_app.run.results import RunFolder
+from murmur.compat.flower_messages import identify
 from murmur.learning.process import take_over
 from murmur.round.task import RunError, in_words
 from murmur.settings import Count, NotNegative, settings

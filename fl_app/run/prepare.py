@@ -219,7 +219,7 @@ def budget_line(budget: Budget) -> str:
     """What ``privacy.epsilon`` promises in this run, in one sentence."""
     if not budget.is_private:
         return "budget: none (privacy.epsilon=inf); the statement says what is proven"
-    if budget.paper:
+    if budget.paper_semantics:
         return (
             f"budget: ε = {budget.epsilon:g} as the paper counts it (privacy=paper), in itself no "
             "promise against anybody"

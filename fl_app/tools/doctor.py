@@ -30,12 +30,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import fl_app.console
-from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
 from fl_app.tools.options import parser_of
+from murmur.compat import FLOWER
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData

@@ -37,7 +37,7 @@ from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.events import LONGEST_VECTOR, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from murmur.settings import Count, Positive, Share, settings
+from murmur.settings import Count, Fraction, Positive, settings
 
 ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
@@ -59,8 +59,8 @@ _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 class Ask:
     """What one round asks of each client, the same for all.
 
-    The server makes one for each round (``murmur.flower.server``) and sends it as JSON beside the
-    strategy's own message; a client reads it with ``in_message``.
+    The server makes one for each round (``murmur.flower.private_grid``) and sends it as JSON beside
+    the strategy's own message; a client reads it with ``in_message``.
 
     Attributes:
         purpose: "train" or "evaluate".
@@ -85,7 +85,7 @@ class Ask:
     round: Count
     rounds: Count
     epsilon: Positive
-    delta: Share
+    delta: Fraction
     noise_multiplier: Positive
     clip: Positive
     minimum: Count
@@ -205,7 +205,7 @@ class Ask:
                 "arrays that nobody needs to train in frozen=[...]"
             )
         step = self.radius / CLIP_STEPS
-        bound = CLIP_STEPS + self.mechanism.reach
+        bound = CLIP_STEPS + self.mechanism.max_abs
         if bound > MAX_GRID_ENTRY:
             raise ValueError(
                 f"epsilon={self.epsilon:g}: needs more noise than entries of 32 bits hold; raise "

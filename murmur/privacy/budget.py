@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent, Unit
 from murmur.privacy.search import least_noise
 
@@ -37,10 +37,9 @@ class Budget:
             sees sums only; else 1.
         participations: rounds in which one client is asked at most; None: all.
         failure: how likely one sum hides nothing, at most.
-        aside: of the budget as a Gaussian's μ², the part of one release before the rounds; 0: there
-            is none.
+        prerun_fraction: fraction of μ² reserved for the release before round 1; 0: none.
         unit: whose data it protects, everything that a client holds or one record.
-        paper: ``epsilon`` is that of the algorithm's paper, in the paper's own terms, instead.
+        paper_semantics: whether ``epsilon`` is meant in the terms of the algorithm's paper.
     """
 
     epsilon: float
@@ -50,9 +49,9 @@ class Budget:
     honest_clients: int = 1
     participations: int | None = None
     failure: float = 0.0
-    aside: float = 0.0
+    prerun_fraction: float = 0.0
     unit: str = "client"
-    paper: bool = False
+    paper_semantics: bool = False
 
     def __post_init__(self) -> None:
         if math.isnan(self.epsilon) or self.epsilon <= 0:
@@ -66,8 +65,8 @@ class Budget:
             raise ValueError(
                 f"participations={self.participations}: must lie in 1..{self.rounds}, or be None"
             )
-        if not 0 <= self.aside < 1:
-            raise ValueError(f"aside={self.aside}: must lie in [0, 1)")
+        if not 0 <= self.prerun_fraction < 1:
+            raise ValueError(f"prerun_fraction={self.prerun_fraction}: must lie in [0, 1)")
         if self.threat not in THREATS:
             raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
         if self.unit not in UNITS:
@@ -86,7 +85,7 @@ class Budget:
 
         A paper says itself whom it protects.
         """
-        if self.is_private and not self.paper and self.unit not in units:
+        if self.is_private and not self.paper_semantics and self.unit not in units:
             raise ValueError(
                 f"unit={self.unit}: {who} protects {' or '.join(f'a {unit}' for unit in units)}; "
                 "set privacy.unit to that, or choose another strategy"
@@ -94,25 +93,25 @@ class Budget:
 
     def require_paper(self, who: str, has_one: bool) -> None:
         """ValueError where this is a paper's budget and ``who`` has no paper that states one."""
-        if self.paper and self.is_private and not has_one:
+        if self.paper_semantics and self.is_private and not has_one:
             raise ValueError(
                 f"paper=true: {who} has no paper with a budget of its own; leave out privacy=paper"
             )
 
     @property
     def is_private(self) -> bool:
-        """Whether there is any protection at all."""
+        """True if there is any protection at all."""
         return math.isfinite(self.epsilon)
 
     @property
     def protected(self) -> Unit:
-        """Whose data it protects, as the accountant has it."""
+        """The unit that the budget protects, as the accountant names it."""
         return Unit(self.unit)
 
     @property
     def record_unit(self) -> Unit:
-        """Whose data algorithms protect that can do so for records: a paper means those."""
-        return Unit.RECORD if self.paper else self.protected
+        """Unit of algorithms that can protect records: a paper means those."""
+        return Unit.RECORD if self.paper_semantics else self.protected
 
     @property
     def releases(self) -> int:
@@ -123,13 +122,13 @@ class Budget:
 
     @property
     def delta_of_noise(self) -> float:
-        """What of ``delta`` is left for noise, once sums may have hidden nothing."""
+        """δ for the noise alone, less the probability that sums have hidden nothing."""
         return max(0.0, self.delta - self._in_all * self.failure)
 
     @property
     def _in_all(self) -> int:
         """All releases of one client: those of the rounds, and the one before them."""
-        return self.releases + (self.aside > 0)
+        return self.releases + (self.prerun_fraction > 0)
 
     def noise_multiplier(self, part: float, releases: int = 1) -> float:
         """σ/Δ of each of ``releases`` that have ``part`` of the budget together.
@@ -149,7 +148,7 @@ class Budget:
         stay within the budget, as ``threat`` sees them. A paper that calls this has its ε for one
         participation.
         """
-        if not self.is_private or self.paper:
+        if not self.is_private or self.paper_semantics:
             return self.epsilon
         alone = self.honest_clients == 1
         from murmur.privacy import accounting  # loads SciPy

@@ -16,8 +16,8 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.sums import RowStore, SumAccumulator
+from murmur.random import experiment_rng
 from murmur.round.question import Outcome
 from murmur.round.setup import SumSetup
 from murmur.secure_sum.blame import Blame

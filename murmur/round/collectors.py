@@ -19,7 +19,7 @@ from murmur.privacy.events import Event, SummedEvent
 from murmur.round.secure_party import SecureParties, parse_request
 from murmur.round.task import RECORD, RequestError, RunFacts, Task, TaskError, question
 from murmur.secure_sum.client import SecureClient
-from murmur.secure_sum.terms import Phase, release_digest
+from murmur.secure_sum.terms import Stage, release_digest
 
 
 class Collector:
@@ -214,7 +214,7 @@ class MaskedSum(PerClientRows):
         party = self._states.load(self.parties.resident(client))
         if self.charged:
             party.mask_again(self.request.messages[client], self.asked)
-        party.require_due(Phase.MASK)
+        party.require_due(Stage.MASK)
         return party
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.round.site import SUMS, Site, secure_folder
 from murmur.round.task import RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import MOST_PEERS, SeenPeers
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import STATES, SumStates
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms
 
 _FORGET_SECONDS = 24 * 3600.0  # after which nobody goes on with a sum
 
@@ -56,7 +56,7 @@ class SecureParties:
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
         record = content.config_records.get(RECORD)
-        return record is not None and record.get("phase") != Phase.MASK.value
+        return record is not None and record.get("phase") != Stage.MASK.value
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to such a message, for all the clients that it names.
@@ -66,7 +66,7 @@ class SecureParties:
         where it is malformed.
         """
         request = parse_request(content.config_records[RECORD])
-        if request.phase is Phase.ADVERTISE:
+        if request.phase is Stage.ADVERTISE:
             forget_old_sums(self.site.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
@@ -133,7 +133,7 @@ class SecureParties:
         again = states.answered(resident, asked)
         if again is not None:
             return again
-        if request.phase is Phase.ADVERTISE:
+        if request.phase is Stage.ADVERTISE:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
@@ -193,18 +193,18 @@ class Request:
             raise ValueError("which: must be places in messages")
         sent = [messages[place] for place in which]
         self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
-        self.phase = Phase(fields["phase"])
+        self.phase = Stage(fields["phase"])
         self.run = fields["run"]
         self.round = fields["round"]
         if type(self.run) is not str or type(self.round) is not int:
             raise ValueError("run, round: must be a name and an integer")
 
-    def terms(self, message: bytes) -> Terms:
+    def terms(self, message: bytes) -> SumTerms:
         """The terms that the server proposes, which are its message in phase ADVERTISE.
 
         ValueError where they are none, or those of another run or round.
         """
-        terms = Terms.read(message)
+        terms = SumTerms.read(message)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms

@@ -23,8 +23,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import framed, replace_file, unframed
 from murmur.compat.flower_messages import REPLIES
+from murmur.files import replace_file
+from murmur.format import framed, unframed
 from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec
@@ -37,7 +38,7 @@ from murmur.round.setup import SumSetup
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.server import SecureServer
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms, release_digest
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, release_digest
 
 Replies = Mapping[int, bytes]
 
@@ -120,9 +121,9 @@ class SecureSummation(Summation):
         proposed: dict[int, bytes] = {}
         for group in terms:
             proposed |= dict.fromkeys(group.clients, group.sent)
-        keys = self._next(SecureServer.keys, self.exchange.ask(Phase.ADVERTISE, proposed))
-        shares = self._next(SecureServer.shares, self.exchange.ask(Phase.SHARE, keys))
-        self._next(_hear, self.exchange.ask(Phase.CHECK, shares))
+        keys = self._next(SecureServer.keys, self.exchange.ask(Stage.ADVERTISE, proposed))
+        shares = self._next(SecureServer.shares, self.exchange.ask(Stage.SHARE, keys))
+        self._next(_hear, self.exchange.ask(Stage.CHECK, shares))
         # Of whom no doubt is left is named before anybody masks.
         conflicts = [pair for each in self._sums for pair in each.conflicts]
         outcome.accused |= self.sums.blame.add(outcome.accused, conflicts)
@@ -140,7 +141,7 @@ class SecureSummation(Summation):
             asked = question(content, self.question.kind, self.sums.setup.started)
         for each in self._sums:
             each.asked = asked
-        content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
+        content[RECORD] = self.exchange.record(Stage.MASK, {c: self._lists[c] for c in clients})
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add one node's masked contributions (clients, bytes) to the sums.
@@ -166,14 +167,14 @@ class SecureSummation(Summation):
             masked = [each.masked for each in self._sums]
             self.journal.keep_masked(masked, self._sums[0].asked, outcome)
         lists = self._next(lambda each, _: each.survivors_list(), {})
-        confirmed = self.exchange.ask(Phase.CONFIRM, lists)
+        confirmed = self.exchange.ask(Stage.CONFIRM, lists)
         words = self._next(SecureServer.confirmations, confirmed)
-        self._next(self._reveal, self.exchange.ask(Phase.REVEAL, words))
+        self._next(self._reveal, self.exchange.ask(Stage.REVEAL, words))
         outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
 
     # Helpers --------------------------------------------------------------------------------
 
-    def _terms(self) -> list[Terms]:
+    def _terms(self) -> list[SumTerms]:
         """The terms of each group's sum; ValueError where the cohort is too small for them."""
         sums = self.sums
         question = self.question
@@ -213,7 +214,7 @@ class SecureSummation(Summation):
             )
         return terms
 
-    def _server(self, terms: Terms) -> SecureServer:
+    def _server(self, terms: SumTerms) -> SecureServer:
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
         dropouts = int(settings.dropouts * terms.holders)  # expected, of a client's share holders
@@ -300,7 +301,7 @@ class Exchange:
         """Which node hosts each client."""
         return {c: node for node, clients in self.outcome.asked.items() for c in clients}
 
-    def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
+    def ask(self, phase: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send each client its message of ``phase``; the answers that came back, by client.
 
         Answers are bytes that nobody has read yet. A node whose reply is malformed, or does not
@@ -332,7 +333,7 @@ class Exchange:
         self.journal.keep_replies(phase, answers, self.outcome)
         return answers
 
-    def record(self, phase: Phase, messages: Mapping[int, bytes]) -> ConfigRecord:
+    def record(self, phase: Stage, messages: Mapping[int, bytes]) -> ConfigRecord:
         """What a node is sent in ``phase``: its clients, and which of the messages is whose.
 
         What several clients are sent alike, terms and lists, is there once.
@@ -393,7 +394,7 @@ class Journal:
         The phase's, and its round's: what comes before the rounds has the number of the first.
     path : Path or None
         The run's file of sums, which each phase's replace; None: nothing is kept.
-    terms : list of Terms
+    terms : list of SumTerms
         Of each group's sum; empty before the clients were asked.
     masked : list of (clients, total), or None
         Of each group: whose vectors are in it, and the masked total; None before MASK is over.
@@ -410,8 +411,8 @@ class Journal:
         self.purpose = purpose
         self.number = number
         self.path = path
-        self.terms: list[Terms] = []
-        self.replies: dict[Phase, dict[int, bytes]] = {}
+        self.terms: list[SumTerms] = []
+        self.replies: dict[Stage, dict[int, bytes]] = {}
         self.masked: list[tuple[list[int], NDArray]] | None = None
         self.asked = b""
         self._released: list[int] = []
@@ -438,7 +439,7 @@ class Journal:
             outcome.bytes_down += self._outcome["bytes_down"]
             outcome.possibly_released += self._released
 
-    def keep_replies(self, phase: Phase, replies: Mapping[int, bytes], outcome: Outcome) -> None:
+    def keep_replies(self, phase: Stage, replies: Mapping[int, bytes], outcome: Outcome) -> None:
         """``replies`` are all that came in ``phase``."""
         if self.path is not None:
             self.replies[phase] = dict(replies)
@@ -494,7 +495,7 @@ class Journal:
                 " signed what that version asks; resume the run with it (provenance.json names"
                 " it), or start the run anew"
             )
-        self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
+        self.terms = [SumTerms.from_dict(terms) for terms in facts["terms"]]
         self.asked = bytes.fromhex(facts["asked"])
         self._released = facts["released"]
         self._outcome = facts["outcome"]
@@ -503,7 +504,7 @@ class Journal:
                 (clients, arrays.pop(f"{_TOTAL}.{place}"))
                 for place, clients in enumerate(facts["masked"])
             ]
-        for phase in Phase:
+        for phase in Stage:
             if f"{phase}.{_WHO}" in arrays:
                 said = unframed(arrays[f"{phase}.{_SAID}"].tobytes())
                 who = arrays[f"{phase}.{_WHO}"].tolist()

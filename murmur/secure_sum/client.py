@@ -10,7 +10,7 @@ Symbols: x_u = ``vector``, b_u = ``seed``, s_uv = agreement of the ``mask`` key 
 private ``mask`` key are shared among the neighbours, verifiably (``shares``). For a client that
 survived, holders reveal their share of b_u; for one that dropped out, of its mask key; never both.
 
-Phase CHECK is added to the paper's: each client says whose shares it holds. Shares that do not
+Stage CHECK is added to the paper's: each client says whose shares it holds. Shares that do not
 open, or do not fit, have no holder, and nothing is said of why: any proof would open what two
 honest clients have sealed for each other. Pairwise masks are derived in MASK only, from all that
 the clients were told by then: masks of clients that were told different things do not cancel.
@@ -29,14 +29,14 @@ from murmur.secure_sum import identity as identities
 from murmur.secure_sum import keys, masks
 from murmur.secure_sum.keys import Entropy
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part
 
 SEALED_BYTES = keys.OVERHEAD + SHARE_BYTES
-_ORDER = tuple(Phase)
+_ORDER = tuple(Stage)
 _Method = TypeVar("_Method", bound=Callable[..., bytes | NDArray[np.uint8]])
 
 
-def _once(phase: Phase) -> Callable[[_Method], _Method]:
+def _once(phase: Stage) -> Callable[[_Method], _Method]:
     """Decorates the method of a phase.
 
     A phase is answered once and in order, and one that fails is this client's last: a second
@@ -85,7 +85,7 @@ class SecureClient:
             themselves and one that has not answered yet, by what they are about; never stored.
     """
 
-    terms: Terms
+    terms: SumTerms
     me: int
     identity: bytes = field(repr=False)
     channel: bytes = field(repr=False)
@@ -104,7 +104,7 @@ class SecureClient:
     @classmethod
     def join(
         cls,
-        terms: Terms,
+        terms: SumTerms,
         me: int,
         identity: bytes | None = None,
         entropy: Entropy = os.urandom,
@@ -122,16 +122,16 @@ class SecureClient:
             terms, me, identity, keys.scalar(entropy), keys.scalar(entropy), keys.scalar(entropy)
         )
 
-    @_once(Phase.ADVERTISE)
+    @_once(Stage.ADVERTISE)
     def advertise(self) -> bytes:
-        """Phase 1: the public halves of all four keys, signed; ``ADVERTISED_BYTES``."""
+        """Stage 1: the public halves of all four keys, signed; ``ADVERTISED_BYTES``."""
         public = map(keys.public_key, (self.channel, self.mask, self.seed))
         self.advertised = identities.Advertisement.sign(self.identity, self.terms, self.me, *public)
         return self.advertised
 
-    @_once(Phase.SHARE)
+    @_once(Stage.SHARE)
     def share(self, message: bytes, peers: identities.Peers | None = None) -> bytes:
-        """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
+        """Stage 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
         Fewer than ``threshold`` neighbours, or a key that two clients have or that is no point, and
         the client gives up. Whose key ``peers`` does not accept (None: any is) it leaves out, as if
@@ -170,9 +170,9 @@ class SecureClient:
             sealed[v] = keys.seal(key, parts[v])
         return dealing.to_bytes() + join(sealed, self._neighbours)
 
-    @_once(Phase.CHECK)
+    @_once(Stage.CHECK)
     def check(self, message: bytes) -> bytes:
-        """Phase 3: from neighbours' sealed shares to a bit for each whose shares this one holds.
+        """Stage 3: from neighbours' sealed shares to a bit for each whose shares this one holds.
 
         A box that does not open, or does not fit, only means that this client is no holder; why is
         not said, since any proof would open what two honest clients have sealed for each other.
@@ -191,16 +191,16 @@ class SecureClient:
         return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
     def included_in(self, message: bytes) -> frozenset[int]:
-        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet.
+        """Clients whose masks are to be in the sum, by stage 4's message; nothing is done yet.
 
         With it a caller decides and charges before anything is masked.
         """
-        self.require_due(Phase.MASK)
+        self.require_due(Stage.MASK)
         return self._included(message)
 
-    @_once(Phase.MASK)
+    @_once(Stage.MASK)
     def add_masks(self, vector: masks.Vector, message: bytes, asked: bytes) -> NDArray[np.uint8]:
-        """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
+        """Stage 4: from ``vector`` (length,) and the list of those included to y_u, packed.
 
         ``asked``: digest of what all clients are asked with this phase. ValueError for a vector of
         another form, before which nothing was masked; the client has then given up nonetheless.
@@ -227,9 +227,9 @@ class SecureClient:
             added.append((key, 1 if v > self.me else -1))
         return masks.pack(vector, terms.bits, added)
 
-    @_once(Phase.CONFIRM)
+    @_once(Stage.CONFIRM)
     def confirm(self, message: bytes) -> bytes:
-        """Phase 5: from the list of survivors to this client's signature of both lists.
+        """Stage 5: from the list of survivors to this client's signature of both lists.
 
         The survivors must be among those included, this client among them, and as many as the
         terms ask for.
@@ -242,9 +242,9 @@ class SecureClient:
         self.survivors = message
         return identities.sign(self.identity, self._word_of(self._own))
 
-    @_once(Phase.REVEAL)
+    @_once(Stage.REVEAL)
     def reveal(self, message: bytes) -> bytes:
-        """Phase 6: from neighbours' signatures to a share of each included client's, if held.
+        """Stage 6: from neighbours' signatures to a share of each included client's, if held.
 
         Of b_v for a survivor v, of the mask key for another; never of both. Only where as many
         share holders have signed the same lists as restore a secret.
@@ -266,7 +266,7 @@ class SecureClient:
                 revealed[v] = piece(share, KEY)
         return join(revealed, self.terms.holders_of(self.me))
 
-    def require_due(self, phase: Phase) -> None:
+    def require_due(self, phase: Stage) -> None:
         """SecureSumError unless ``phase`` is the next one."""
         if self.done != _ORDER.index(phase):
             if self.is_finished:
@@ -278,37 +278,37 @@ class SecureClient:
             )
 
     def mask_again(self, message: bytes, asked: bytes) -> None:
-        """Phase MASK is due again, if it was the last and came with the very same.
+        """Stage MASK is due again, if it was the last and came with the very same.
 
         Only for who knows that what it was answered with has not left: two masked vectors of one
         sum would show what they differ in. The ledger does, if the request is charged in it: it
         lets a release be computed again only where no answer to the request was ever stored.
         """
-        after = _ORDER.index(Phase.MASK) + 1
+        after = _ORDER.index(Stage.MASK) + 1
         if self.done == after and (self.included, self.asked) == (message, asked):
             self.done -= 1
 
-    def answer(self, phase: Phase, message: bytes, peers: identities.Peers | None = None) -> bytes:
+    def answer(self, phase: Stage, message: bytes, peers: identities.Peers | None = None) -> bytes:
         """The answer in any phase that needs no data of the client's; ValueError in MASK.
 
         ``message``: what the server sent with the phase. ``peers``: see ``share``.
         """
         match phase:
-            case Phase.ADVERTISE:
+            case Stage.ADVERTISE:
                 return self.advertise()
-            case Phase.SHARE:
+            case Stage.SHARE:
                 return self.share(message, peers)
-            case Phase.CHECK:
+            case Stage.CHECK:
                 return self.check(message)
-            case Phase.CONFIRM:
+            case Stage.CONFIRM:
                 return self.confirm(message)
-            case Phase.REVEAL:
+            case Stage.REVEAL:
                 return self.reveal(message)
         raise ValueError(f"phase={phase}: needs the vector; call add_masks")
 
     @property
     def is_finished(self) -> bool:
-        """Whether it takes no further part: all phases are behind it, or one of them failed."""
+        """True if it takes no further part: all stages are behind it, or one of them failed."""
         return self.done == len(_ORDER)
 
     # Helpers --------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class SecureClient:
         return identities.Party.of(self.me, self.advertised)
 
     def _parties(self, clients: Iterable[int]) -> dict[int, identities.Party]:
-        """Those of the neighbours whose keys have come."""
+        """Neighbours whose keys have come, by id."""
         return {v: identities.Party.of(v, self.public[v]) for v in clients}
 
     def _derive(
@@ -352,7 +352,7 @@ class SecureClient:
         return found
 
     def _word_of(self, signer: identities.Party) -> bytes:
-        """What ``signer`` signs in CONFIRM if it was sent what this one was sent."""
+        """Text that ``signer`` signs in CONFIRM if it was sent the same as this one."""
         return identities.word_on(self.included, self.survivors, self.asked, self.terms, signer)
 
     def _included(self, message: bytes) -> frozenset[int]:

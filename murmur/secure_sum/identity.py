@@ -19,9 +19,10 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, kept_secret, locked, replace_durably, sync_folder
+from murmur.files import kept_secret, locked, replace_durably, sync_folder
+from murmur.format import framed
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
-from murmur.secure_sum.terms import SecureSumError, Terms, context
+from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 
 # Clients whose key a place remembers at first sight, at most, beside those that live there. A line
 # has 86 bytes at most.
@@ -62,7 +63,7 @@ def sign(identity: bytes, about: bytes) -> bytes:
 
 @lru_cache(maxsize=IN_MIND)
 def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
-    """Whether the owner of ``public`` has signed ``about``; False for what is no key at all."""
+    """True if the owner of ``public`` has signed ``about``; False for what is no key at all."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, about)
     except (InvalidSignature, ValueError):
@@ -81,7 +82,7 @@ class Peers(Protocol):
     """
 
     def accepts(self, client: int, key: bytes) -> bool:
-        """Whether ``key`` can be that of ``client``; the device takes no part beside others."""
+        """True if ``key`` can be that of ``client``; the device takes no part beside others."""
 
 
 class PinnedPeers:
@@ -97,7 +98,7 @@ class PinnedPeers:
         """The one that is pinned for it."""
         return self.keys.get(client) == key
 
-    def require_cohort(self, terms: Terms) -> None:
+    def require_cohort(self, terms: SumTerms) -> None:
         """SecureSumError where the terms name somebody who is not pinned, or other keys."""
         strangers = [client for client in terms.clients if client not in self.keys]
         if strangers:
@@ -122,7 +123,7 @@ class PinnedKeys:
         """Any that is pinned; that no two clients have one is asked of all peers."""
         return key in self.keys
 
-    def require_cohort(self, terms: Terms) -> None:
+    def require_cohort(self, terms: SumTerms) -> None:
         """Places say nothing of who they are."""
 
 
@@ -171,7 +172,7 @@ class SeenPeers:
         return True
 
     def keep(self) -> None:
-        """What was accepted is on disk when this returns.
+        """Write the accepted keys; they are on disk when this returns.
 
         SecureSumError where another message has shown other keys meanwhile.
         """
@@ -195,7 +196,7 @@ class SeenPeers:
 
 
 def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
-    """Of each client's id and key, in hexadecimal: what ``Terms.keys`` holds.
+    """Of each client's id and key, in hexadecimal: what ``SumTerms.keys`` holds.
 
     ``clients``: the cohort, in order. KeyError for a client without a key.
     """
@@ -250,7 +251,7 @@ class Advertisement:
 
     @classmethod
     def sign(
-        cls, identity: bytes, terms: Terms, client: int, channel: bytes, mask: bytes, seed: bytes
+        cls, identity: bytes, terms: SumTerms, client: int, channel: bytes, mask: bytes, seed: bytes
     ) -> bytes:
         """An advertisement as it travels, ``ADVERTISED_BYTES``; ``identity`` is the private key."""
         signing = Ed25519PrivateKey.from_private_bytes(identity)
@@ -307,7 +308,7 @@ class Party:
         """Its id and what it advertised, as two fields of a ``context``."""
         return framed(self.id.to_bytes(8, "big"), self.advertised)
 
-    def require_signed(self, terms: Terms) -> None:
+    def require_signed(self, terms: SumTerms) -> None:
         """SecureSumError where its keys are not signed by its own for a sum of these ``terms``.
 
         Whether they are points of the curve is for ``Advertisement.require_valid`` to say, or for
@@ -322,8 +323,8 @@ class Party:
         return framed(self.id.to_bytes(8, "big"), *self.shown.keys)
 
 
-def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
-    """What the keys of the two messages that a pair seals for each other are about.
+def about_boxes(terms: SumTerms, one: Party, other: Party) -> bytes:
+    """Context of the keys of the two messages that a pair seals for each other.
 
     The same for both, in either order. They are derived from what their channel keys ``agree`` on,
     as one that is twice as long: first that of whoever has the lower id.
@@ -331,8 +332,8 @@ def about_boxes(terms: Terms, one: Party, other: Party) -> bytes:
     return terms.begun("boxes") + _pair(one, other)
 
 
-def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
-    """What the key of the mask that two clients share is about, the same for both.
+def about_mask(terms: SumTerms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
+    """Context of the key of the mask that two clients share, the same for both.
 
     It is derived from what their mask keys ``agree`` on. Clients that were asked different
     questions, or sent different lists, derive different keys, so that their masks do not cancel.
@@ -348,25 +349,27 @@ def about_mask(terms: Terms, one: Party, other: Party, asked: bytes, included: b
     return terms.begun("pairwise mask") + _pair(one, other) + _alike(*question)
 
 
-def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
+def self_mask_key(seed: bytes, terms: SumTerms, client: Party) -> bytes:
     """The key of the mask that only ``client`` adds, from its private ``seed`` b_u."""
     return derive(seed, terms.begun("self mask") + client.framed)
 
 
-def about_dealing(terms: Terms, dealer: Party) -> bytes:
-    """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
+def about_dealing(terms: SumTerms, dealer: Party) -> bytes:
+    """Context of a dealer's shares: one sum, and the keys that it advertised there."""
     return terms.begun("sharing") + dealer.framed
 
 
-def word_on(included: bytes, survivors: bytes, asked: bytes, terms: Terms, signer: Party) -> bytes:
-    """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
+def word_on(
+    included: bytes, survivors: bytes, asked: bytes, terms: SumTerms, signer: Party
+) -> bytes:
+    """Text that ``signer`` signs in CONFIRM: both lists, joined, and the digest of its question."""
     told = (asked, included, survivors)
     return terms.begun("survivors") + signer.framed + _alike(*told)
 
 
 @lru_cache(maxsize=64)
 def _alike(*fields: bytes) -> bytes:
-    """What all clients of a sum are told alike, framed."""
+    """Facts that all clients of a sum are told alike, framed."""
     return framed(*fields)
 
 

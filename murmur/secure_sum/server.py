@@ -22,7 +22,7 @@ from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.contradictions import Contradictions, Pair
 from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part, part_ids
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part, part_ids
 
 _NAMED = 10  # clients in one reason, at most
 
@@ -51,7 +51,7 @@ class SecureServer:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: SumTerms,
         dropouts: int = 0,
         liars: int = 0,
         pinned: Mapping[int, bytes] | None = None,
@@ -97,7 +97,7 @@ class SecureServer:
             if any(seen[key] > 1 for key in own):
                 del self._parties[client]
                 self.accused[client] = "it advertised a public key of another client's"
-        self._require(len(self._parties), Phase.ADVERTISE)
+        self._require(len(self._parties), Stage.ADVERTISE)
         return {c: self._from_neighbours(c, self._parties, replies) for c in self._parties}
 
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -124,7 +124,7 @@ class SecureServer:
             self.accused[client] = "what it shares are not the secrets behind its public keys"
             del self._dealings[client], self._sealed[client]
         self._part_strangers()
-        self._require(len(self._sealed), Phase.SHARE)
+        self._require(len(self._sealed), Stage.SHARE)
         return {client: self._for_holder(client) for client in self._sealed}
 
     def _part_strangers(self) -> None:
@@ -174,7 +174,7 @@ class SecureServer:
                     raise SecureSumError("it says that it holds shares that nobody dealt")
                 self._held[client] = held | {client}
                 self.conflicts += [(v, client) for v in dealt if v not in held]
-        self._require(len(self._held), Phase.CHECK)
+        self._require(len(self._held), Stage.CHECK)
 
     def lists(self, without: Collection[int] = ()) -> dict[int, bytes]:
         """Then: who is to be in the sum, for each of them.
@@ -190,7 +190,7 @@ class SecureServer:
             self.dropped |= gone
             gone = self._short(included, without)
         self.included = frozenset(included)
-        self._require(len(included), Phase.CHECK)
+        self._require(len(included), Stage.CHECK)
         return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
 
     def add(self, client: int, packed: bytes | NDArray[np.uint8]) -> None:
@@ -207,7 +207,7 @@ class SecureServer:
 
     @property
     def masked(self) -> tuple[list[int], NDArray]:
-        """Whose vectors are in the total, and the total (length,), still masked.
+        """Clients whose vectors are in the total, and the total (length,), still masked.
 
         What ``take_up`` needs, and what an interrupted server may keep: it tells nobody's vector.
         """
@@ -226,8 +226,8 @@ class SecureServer:
         masks could not be removed by the shares that they hold.
         """
         self.survivors = tuple(sorted(self._masked))
-        self._require(len(self.survivors), Phase.MASK)
-        self._require_holders(set(self.survivors), Phase.MASK)
+        self._require(len(self.survivors), Stage.MASK)
+        self._require_holders(set(self.survivors), Stage.MASK)
         return dict.fromkeys(self.survivors, join_ids(self.survivors, self.terms.clients))
 
     def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -248,7 +248,7 @@ class SecureServer:
                 ):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
-        self._require_holders(words.keys(), Phase.CONFIRM)
+        self._require_holders(words.keys(), Stage.CONFIRM)
         return {c: self._from_neighbours(c, words, words) for c in words}
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
@@ -297,7 +297,7 @@ class SecureServer:
         return found
 
     def _too_few(self, owner: int, included: Container[int]) -> bool:
-        """Whether fewer of ``included`` hold shares of ``owner``'s secrets than restore one."""
+        """True if fewer of ``included`` hold shares of ``owner``'s secrets than restore one."""
         return self._holders(owner, included) < self.terms.threshold
 
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
@@ -341,7 +341,7 @@ class SecureServer:
         """
         if len(held) < self.terms.threshold:
             raise SecureSumError(
-                f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
+                f"aborted in phase {Stage.REVEAL}: {len(held)} holders revealed shares of client "
                 f"{owner}'s secrets, {self.terms.threshold} are needed"
             )
         shown = self._parties[owner].shown
@@ -353,7 +353,7 @@ class SecureServer:
         except SecureSumError as error:
             self.accused[owner] = "it and others have shared what restores no secret"
             raise SecureSumError(
-                f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
+                f"aborted in phase {Stage.REVEAL}: client {owner}: {error}"
             ) from error
         if wrong:
             proven = [owner]
@@ -369,7 +369,7 @@ class SecureServer:
         return KEY
 
     def _needs_removal(self, owner: int) -> bool:
-        """Whether any mask of ``owner``'s is in the total."""
+        """True if any mask of ``owner``'s is in the total."""
         return owner in self._masked or bool(self._among(owner, self._masked))
 
     def _among(self, client: int, group: Container[int]) -> list[int]:
@@ -379,7 +379,7 @@ class SecureServer:
     def _from_neighbours(
         self, client: int, group: Container[int], messages: Mapping[int, bytes]
     ) -> bytes:
-        """What those neighbours of ``client`` that are in ``group`` have sent, for it."""
+        """Messages for ``client`` from those of its neighbours that are in ``group``."""
         near = {v: messages[v] for v in self._among(client, group)}
         return join(near, self.terms.neighbours_of(client))
 
@@ -397,7 +397,7 @@ class SecureServer:
         """The replies of those who were asked, in the order of their ids."""
         return ((client, sent) for client, sent in sorted(replies.items()) if client in expected)
 
-    def _require(self, count: int, phase: Phase) -> None:
+    def _require(self, count: int, phase: Stage) -> None:
         """SecureSumError where fewer clients are left than a sum needs."""
         if count < self.terms.minimum:
             raise SecureSumError(
@@ -410,7 +410,7 @@ class SecureServer:
         holders = self.terms.holders_of(owner)
         return sum(v in left and owner in self._held[v] for v in holders)
 
-    def _require_holders(self, left: Container[int], phase: Phase) -> None:
+    def _require_holders(self, left: Container[int], phase: Stage) -> None:
         """SecureSumError where somebody's masks could not be removed any more."""
         for owner in sorted(self.included):
             holders = self._holders(owner, left)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from murmur.secure_sum.identity import PinnedKeys, PinnedPeers, keys_digest, read_peers
-from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
+from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, SumTerms, ring_for
 from murmur.settings import Count, settings
 
 _Mode = Literal["off", "simulated", "on"]
@@ -31,7 +31,7 @@ class SecureSumSettings:
         threshold: share of a client's share holders that must survive, in [0.5, 1). None: in a
             complete graph the fewest that are safe, half of the holders and colluders together.
         minimum: share of the cohort that must be in a sum, in (0, 1]. None: as ``threshold``.
-        neighbours: see ``Terms``, even and at least 2. None: all, and from 200 clients on, where
+        neighbours: see ``SumTerms``, even and at least 2. None: all, and from 200 clients on, where
             the server follows the protocol, the least ring that is safe.
         colluders: clients that may side with the server; their noise is not counted.
         groups: into how many a cohort is divided anew each round, with a sum each.
@@ -60,7 +60,7 @@ class SecureSumSettings:
 
     @property
     def is_on(self) -> bool:
-        """Whether the protocol runs."""
+        """True if the protocol runs."""
         return self.mode == "on"
 
     def least_survivors(self, cohort: int) -> int:
@@ -76,7 +76,7 @@ class SecureSumSettings:
         bits: int,
         least: int = 2,
         **bound: Any,
-    ) -> Terms:
+    ) -> SumTerms:
         """The terms of one sum over ``clients``, all of a group.
 
         ``length`` integers are summed modulo 2^``bits``; ``least`` is a floor of ``minimum``, and
@@ -89,7 +89,7 @@ class SecureSumSettings:
         if pinned:
             keys = keys_digest(cohort, pinned)
         neighbours, threshold = self._graph(len(cohort))
-        return Terms(
+        return SumTerms(
             run=run,
             round=round,
             clients=cohort,
@@ -145,7 +145,7 @@ class SecureSumSettings:
             ) from error
 
     def owner_rules(self) -> "OwnerRules":
-        """What simulated clients ask of a sum: what the run's settings say, and no more."""
+        """Rules of simulated clients for a sum: the run's settings, and no more."""
         return OwnerRules(self.colluders, neighbours=2, server=self.server)
 
     def failure_probability(self, cohort: int) -> float:
@@ -159,7 +159,7 @@ class SecureSumSettings:
         return 2.0 ** -PRIVACY_BITS[self.server]
 
     def graph_assumption(self, cohort: int) -> str:
-        """What the graph of a sum over such a cohort assumes, as a sentence of a statement."""
+        """Assumption of the graph of a sum over such a cohort, as a sentence of a statement."""
         size = self._group(cohort)
         neighbours, threshold = self._graph(size)
         if neighbours is None:
@@ -234,8 +234,8 @@ class OwnerRules:
     server: Server = LYING
     peers: PinnedPeers | PinnedKeys | None = None
 
-    def accept(self, terms: Terms) -> None:
-        """What is checked before a client joins: ValueError for less than the owner asks.
+    def accept(self, terms: SumTerms) -> None:
+        """Check the terms before a client joins: ValueError for less than the owner asks.
 
         SecureSumError where the terms name clients or keys that the owner has not pinned.
         """
@@ -258,8 +258,8 @@ class OwnerRules:
         if self.peers is not None:
             self.peers.require_cohort(terms)
 
-    def _accept_ring(self, terms: Terms, neighbours: int) -> None:
-        """Whether a ring of so many neighbours is enough, and holds against the owner's server."""
+    def _accept_ring(self, terms: SumTerms, neighbours: int) -> None:
+        """True if a ring of so many neighbours is enough, and holds against the owner's server."""
         if self.neighbours is None:
             raise ValueError(f"neighbours={neighbours}: this device's owner asks for all")
         if neighbours < self.neighbours:

@@ -1,6 +1,6 @@
 """What all parties of one secure sum must agree on, and what everything in it is bound to.
 
-``Terms`` names the sum: who takes part, for what, how many survivors and share holders it needs,
+``SumTerms`` names the sum: who takes part, for what, how many survivors and share holders it needs,
 and a digest of what every client is about to release. ``context`` binds each key, mask, signature
 and share to all of it, so that nothing of one sum can be used in another.
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.privacy.events import Event, Hiding
 from murmur.settings import Count, settings
 
@@ -40,13 +40,13 @@ SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40
-_LONGEST = 2**20  # bytes of ids, inflated: those of half a million clients at most
+_MAX_ID_BYTES = 2**20  # bytes of ids, inflated: those of half a million clients at most
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class Phase(StrEnum):
+class Stage(StrEnum):
     """The phases of a sum, in order; clients pay in MASK, and what one can spoil fails before."""
 
     ADVERTISE = "advertise"  # public keys
@@ -213,7 +213,7 @@ def _log_choose(many: int, some: Iterable[int]) -> NDArray[np.float64]:
 
 
 @settings
-class Terms:
+class SumTerms:
     """One secure sum; every key, mask and message is bound to all of it.
 
     Attributes:
@@ -288,7 +288,7 @@ class Terms:
 
     def __eq__(self, other: object) -> bool:
         """By the digests, each computed once: ids are too many to compare for every neighbour."""
-        return isinstance(other, Terms) and self.digest == other.digest
+        return isinstance(other, SumTerms) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -336,7 +336,7 @@ class Terms:
         return self.neighbours + 1
 
     def names(self, client: int) -> bool:
-        """Whether ``client`` is in the cohort."""
+        """True if ``client`` is in the cohort."""
         return client in self._everybody
 
     @cached_property
@@ -384,7 +384,7 @@ class Terms:
 
     @cached_property
     def begun(self) -> Callable[[str], bytes]:
-        """What everything that is bound to these terms begins with, by its use (``context``)."""
+        """Prefix of all that is bound to these terms, by its use (``context``)."""
         return cache(lambda use: framed(self.digest, use.encode()))
 
     @cached_property
@@ -426,7 +426,7 @@ class Terms:
         return {**asdict(self), "clients": list(self.clients)}
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "Terms":
+    def from_dict(cls, plain: dict[str, Any]) -> "SumTerms":
         """The inverse of ``to_dict``; ValueError for anything else."""
         try:
             return cls(**{**plain, "clients": tuple(plain["clients"])})
@@ -434,7 +434,7 @@ class Terms:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
     @staticmethod
-    def read(sent: bytes) -> "Terms":
+    def read(sent: bytes) -> "SumTerms":
         """From what was ``sent``; ValueError for anything else.
 
         All clients of a process share what was read from the same bytes, and what follows from it:
@@ -443,8 +443,8 @@ class Terms:
         return _read(sent)
 
 
-def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
-    """What everything that is signed, sealed, derived or hashed in one sum is bound to.
+def context(terms: SumTerms, use: str, *fields: bytes | int) -> bytes:
+    """Context of one sum, to which all that is signed, sealed, derived or hashed in it is bound.
 
     All of the terms, the ``use`` (a different word for each), and ``fields``, integers as 8 bytes;
     each is preceded by its length, so that no two lists of fields give the same bytes.
@@ -454,12 +454,12 @@ def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def _read(sent: bytes) -> Terms:
+def _read(sent: bytes) -> SumTerms:
     line, _, packed = sent.partition(b"\n")
     inflating = zlib.decompressobj()
     try:
         rest = json.loads(line)
-        gaps = json.loads(inflating.decompress(packed, _LONGEST))
+        gaps = json.loads(inflating.decompress(packed, _MAX_ID_BYTES))
     except (zlib.error, ValueError, RecursionError) as error:
         raise ValueError("terms: they are not JSON") from error
     if not isinstance(rest, dict) or "clients" in rest:
@@ -468,7 +468,7 @@ def _read(sent: bytes) -> Terms:
         raise ValueError("terms: clients are too many, or end too late")
     if not isinstance(gaps, list) or not all(type(gap) is int for gap in gaps):
         raise ValueError("terms: clients are no list of integers")
-    return Terms.from_dict({**rest, "clients": accumulate(gaps)})
+    return SumTerms.from_dict({**rest, "clients": accumulate(gaps)})
 
 
 def release_digest(
@@ -480,7 +480,7 @@ def release_digest(
     greatest_weight: int,
     seeded: bool = False,
 ) -> str:
-    """Digest, in hexadecimal, of what every client of a sum releases (``Terms.release``).
+    """Digest, in hexadecimal, of what every client of a sum releases (``SumTerms.release``).
 
     A sum hides a release among others only where these come from the same mechanism with the same
     parameters. The server computes the digest from its own half when it makes the terms, a client
@@ -517,7 +517,7 @@ def _canonical(plain: dict[str, Any]) -> bytes:
 
 
 def _is_hidden(plain: Any) -> bool:
-    """Whether a sum hides any release in the JSON of an event."""
+    """True if a sum hides any release in the JSON of an event."""
     if isinstance(plain, list):
         return any(map(_is_hidden, plain))
     if not isinstance(plain, dict):

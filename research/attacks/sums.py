@@ -29,7 +29,7 @@ from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Advertisement, Party, about_dealing
 from murmur.secure_sum.keys import POINT_BYTES, public_key, scalar
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import Phase, join, part
+from murmur.secure_sum.terms import Stage, join, part
 
 VICTIM = 0
 Lie = Callable[[SecureClient, bytes, bytes], bytes]  # the liar, its message, its honest answer
@@ -99,21 +99,21 @@ def wrong_reveal(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
 class Attack:
     """What a liar makes of its answer in ``phase``."""
 
-    phase: Phase
+    phase: Stage
     lie: Lie
 
 
 ATTACKS = {
-    "equal keys": Attack(Phase.ADVERTISE, equal_keys),
-    "zero keys": Attack(Phase.ADVERTISE, zero_keys),
-    "random keys": Attack(Phase.ADVERTISE, random_keys),
-    "garbage shares": Attack(Phase.SHARE, garbage_shares),
-    "false commitment": Attack(Phase.SHARE, false_commitment),
-    "shuts out a victim": Attack(Phase.SHARE, shut_out),
-    "holds nothing": Attack(Phase.CHECK, holds_nothing),
-    "false confirm": Attack(Phase.CONFIRM, rubbish),
-    "wrong reveal": Attack(Phase.REVEAL, wrong_reveal),
-    "random vector": Attack(Phase.MASK, rubbish),
+    "equal keys": Attack(Stage.ADVERTISE, equal_keys),
+    "zero keys": Attack(Stage.ADVERTISE, zero_keys),
+    "random keys": Attack(Stage.ADVERTISE, random_keys),
+    "garbage shares": Attack(Stage.SHARE, garbage_shares),
+    "false commitment": Attack(Stage.SHARE, false_commitment),
+    "shuts out a victim": Attack(Stage.SHARE, shut_out),
+    "holds nothing": Attack(Stage.CHECK, holds_nothing),
+    "false confirm": Attack(Stage.CONFIRM, rubbish),
+    "wrong reveal": Attack(Stage.REVEAL, wrong_reveal),
+    "random vector": Attack(Stage.MASK, rubbish),
 }
 
 
@@ -122,14 +122,14 @@ def attacked(attack: Attack, liars: Sequence[int]) -> Iterator[None]:
     """Within it, ``liars`` lie."""
     answer, add_masks = SecureClient.answer, SecureClient.add_masks
 
-    def answering(self: SecureClient, phase: Phase, message: bytes, *rest: object) -> bytes:
+    def answering(self: SecureClient, phase: Stage, message: bytes, *rest: object) -> bytes:
         honest = answer(self, phase, message, *rest)  # type: ignore[arg-type]
         lies = phase is attack.phase and self.me in liars
         return attack.lie(self, message, honest) if lies else honest
 
     def masking(self: SecureClient, vector: object, message: bytes, asked: bytes) -> NDArray:
         honest = add_masks(self, vector, message, asked)  # type: ignore[arg-type]
-        if attack.phase is not Phase.MASK or self.me not in liars:
+        if attack.phase is not Stage.MASK or self.me not in liars:
             return honest
         return np.frombuffer(attack.lie(self, message, honest.tobytes()), np.uint8)
 
@@ -165,7 +165,7 @@ def run(
         *words,
     ]
     results, begun, ended = RunFolder(folder), time.monotonic(), ""
-    with attacked(attack or Attack(Phase.MASK, rubbish), liars if attack else ()):
+    with attacked(attack or Attack(Stage.MASK, rubbish), liars if attack else ()):
         try:
             InlineEngine().run(overrides, results)
         except RunError as error:

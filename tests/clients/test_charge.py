@@ -42,7 +42,7 @@ PIXELS = (-1e6, -1.0, 1.0, 1e3)
 def setup(tmp_path, sizes=(SIZE, SIZE), paper=False):
     trainer = Trainer(partial(mlp, hidden=[5]), SHAPE, CLASSES)
     public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
-    limits = Budget(8.0, 1e-5, 3, participations=1, paper=paper)
+    limits = Budget(8.0, 1e-5, 3, participations=1, paper_semantics=paper)
     return ClientSetup(trainer, public, None, limits, 1, ClientState(tmp_path), sizes)
 
 

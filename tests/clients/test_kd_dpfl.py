@@ -8,15 +8,15 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
-from murmur.common import experiment_rng
+from murmur.algorithms.kd_dpfl import labels
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.kd_dpfl import labels
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.made import made
@@ -49,7 +49,7 @@ def data():
 
 def setup_of(trainer, tmp_path, total=8.0, sizes=SIZES, rounds=4):
     public = images_of(np.arange(POOL) % CLASSES)
-    budget = Budget(total, 1e-5, rounds, paper=True)
+    budget = Budget(total, 1e-5, rounds, paper_semantics=True)
     return ClientSetup(trainer, public, None, budget, 1, ClientState(tmp_path), sizes)
 
 
@@ -288,7 +288,7 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
         trainer,
         np.zeros((0, 1, 4, 4), np.float32),
         None,
-        Budget(2.0, 1e-5, paper=True),
+        Budget(2.0, 1e-5, paper_semantics=True),
         1,
         ClientState(tmp_path),
         SIZES,

@@ -8,9 +8,9 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
+from murmur.algorithms.nbafl.noise import BOUNDED_CHANGE
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.noise import BOUNDED_CHANGE
 from murmur.privacy.accounting import Unit, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
@@ -41,7 +41,7 @@ def client(tmp_path, budget=50.0, sizes=SIZES, hidden=(8,), **changed):
         trainer,
         np.zeros((0, 1, 4, 4), np.float32),
         None,
-        Budget(budget, 0.01, 5, paper=True),
+        Budget(budget, 0.01, 5, paper_semantics=True),
         1,
         ClientState(tmp_path),
         sizes,

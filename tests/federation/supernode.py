@@ -22,7 +22,7 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
-from fl_app.device.flower_runtime import Proving
+from fl_app.device.proof import Proving
 from tests.federation.loopback import free_port, wait_for
 
 SECRET = b"a secret of this machine"

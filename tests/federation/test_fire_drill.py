@@ -34,7 +34,7 @@ def test_superlink_killed_in_a_secure_sum_is_gone_on_with_to_the_same_result(dev
 
 
 def test_superlink_killed_behind_a_proxy_is_gone_on_with(devices):
-    """Flower's own SuperNode would stop asking for work: see ``fl_app/tools/device.py``."""
+    """Flower's own SuperNode would stop asking for work (``retry_broken_connections``)."""
     assert link_killed_behind_a_proxy(devices).recovered.startswith("`murmur resume`: the same")
 
 

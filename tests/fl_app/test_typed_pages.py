@@ -20,10 +20,10 @@ from fl_app.cli import main
 from fl_app.config.composition import compose
 from fl_app.config.overrides import expand_sweep
 from fl_app.config.own_classes import VARIABLE
-from fl_app.report.reading import read as read_runs
-from fl_app.report.settings import group
+from fl_app.run.load import load_runs
 from murmur.learning.data.datasets import digits
 from murmur.learning.metrics import chance
+from murmur_report.settings import group
 from tests.fl_app.pages import (
     PAGES,
     PROJECT,
@@ -311,7 +311,7 @@ IN_SENTENCES = {
     "murmur advise budget": "tests/fl_app/tools/test_plan.py",
     "murmur advise epsilon": "tests/fl_app/tools/test_epsilon.py",
     "murmur advise rounds": "tests/fl_app/tools/test_plan.py",
-    "murmur audit": "tests/fl_app/tools/test_audit.py",
+    "murmur audit": "packages/murmur-report/tests/test_audit.py",
     "murmur completion": "tests/fl_app/test_cli.py",
     "murmur device": DEVICES,
     "murmur doctor": "tests/fl_app/tools/test_doctor.py",
@@ -326,7 +326,7 @@ IN_SENTENCES = {
     "murmur ledger": "tests/fl_app/tools/test_ledger.py",
     "murmur onnx": "tests/fl_app/tools/test_model_tools.py",
     "murmur predict": "tests/fl_app/tools/test_model_tools.py",
-    "murmur report": "tests/fl_app/tools/test_report.py",
+    "murmur report": "packages/murmur-report/tests/test_report.py",
     "murmur rerun": "tests/fl_app/tools/test_model_tools.py",
     "murmur resume": "tests/fl_app/tools/test_resume.py",
     "murmur statement": "tests/fl_app/tools/test_statement.py",
@@ -421,7 +421,7 @@ def test_what_is_compared_on_a_page_has_one_promise():
 def test_a_command_with_a_printed_accuracy_learns_as_the_page_says(page, stranger, tmp_path):
     words = [word for word in printed(page) if word not in DEMO]
     said = stranger(*words, *(["engine=inline"] if "engine=inline" not in words else []))
-    settings = group(read_runs(next((tmp_path / "runs").iterdir())).runs).settings
+    settings = group(load_runs(next((tmp_path / "runs").iterdir())).runs).settings
     assert len({setting.promise for setting in settings}) == 1
     labels = digits().test.labels
     guessed = chance(labels)
@@ -471,7 +471,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
         for start in (*how.smaller, *how.read, *how.refused):
             assert any(command.startswith(start) for command in commands), (page, start)
         for reason in how.read.values():
-            for test in re.findall(r"tests/\S+\.py", reason):
+            for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", reason):
                 assert (PROJECT / test).exists(), test
 
 
@@ -479,7 +479,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
 def test_each_command_of_a_page_is_run_or_it_is_said_why_not(page):
     for command, place in where(page):
         assert place, command
-        for test in re.findall(r"tests/\S+\.py", place):
+        for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", place):
             assert (PROJECT / test).exists(), (command, test)
     named = [shlex.join(words) for other in PAGES for words in in_sentences(other)]
     for start in IN_SENTENCES:

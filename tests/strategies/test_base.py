@@ -8,6 +8,7 @@ from flwr.common.constant import ErrorCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -21,7 +22,6 @@ from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
-from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 

@@ -9,8 +9,8 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from murmur.algorithms.class_moments import CentreSum, MomentSum
 from murmur.learning.data.examples import LocalData
-from murmur.papers.class_moments import CentreSum, MomentSum
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.budget import Budget
 from tests.fl_app.running import run_inline
@@ -28,7 +28,7 @@ SMALL = [
     "privacy.secure_sum.minimum=1.0",
     "privacy.secure_sum.colluders=1",
 ]
-TIGHT = Budget(2.0, 1e-5, aside=0.1)
+TIGHT = Budget(2.0, 1e-5, prerun_fraction=0.1)
 
 
 def accuracy(folder):

@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
 from murmur.learning.codec import LabelCodec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import Weights
 from murmur.round.collectors import MaskedSum
-from murmur.round.phase import Phase as RoundPhase
+from murmur.round.phase import Stage as RoundPhase
 from murmur.round.question import Question
 from murmur.round.task import RECORD, printable_line
-from murmur.secure_sum.terms import Phase
+from murmur.secure_sum.terms import Stage
 from tests.fl_app.running import run_inline
-from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 SMALL = ["model=mlp", "model.hidden=[3]"]
@@ -406,7 +406,7 @@ LOOSE = ["privacy.secure_aggregation=on", "privacy.secure_sum.threshold=0.5"]
 VICTIM = 5  # the client of the node that forges; with 6 nodes each hosts one
 
 
-def forge_in(monkeypatch, phase: Phase, forge: Any) -> None:
+def forge_in(monkeypatch, phase: Stage, forge: Any) -> None:
     """Let ``forge`` change what the last node answers in ``phase``."""
     plainly = InlineGrid.send_and_receive
 
@@ -443,18 +443,18 @@ def without_records(content: RecordDict) -> None:
 
 
 @pytest.mark.parametrize("forge", [random_bytes, of_other_clients, without_records])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(Stage))
 def test_a_forged_answer_in_a_secure_sum_is_a_dropout(tmp_path, monkeypatch, phase, forge):
     forge_in(monkeypatch, phase, forge)
     run = run_inline(tmp_path / "run", *LOOSE, "federation.num_rounds=1", nodes=6)
     _, row = run.rows()
     # What a client cannot have sent in good faith is held against it; what its node has not sent,
     # or sent for others, may be anybody's fault.
-    proven = forge is random_bytes and phase is not Phase.MASK
+    proven = forge is random_bytes and phase is not Stage.MASK
     told, other = ("accused", "failed") if proven else ("failed", "accused")
     assert list(row[told]) == [str(VICTIM)] and not row[other], row
     # Before the masks are summed it is left out of the sum, afterwards it is in it.
-    expected = 6 if phase in (Phase.CONFIRM, Phase.REVEAL) else 5
+    expected = 6 if phase in (Stage.CONFIRM, Stage.REVEAL) else 5
     assert row["answered"] == expected
 
 

@@ -9,10 +9,10 @@ from scipy.io import savemat
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.results import RunFolder
+from murmur.algorithms.dpsgd import LocalDpSgd
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent
@@ -49,7 +49,7 @@ def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=
         ),
         public=images,
         test=Examples(images[:10], np.zeros(10, np.int64)),
-        budget=Budget(total, 1e-5, rounds, paper=True),
+        budget=Budget(total, 1e-5, rounds, paper_semantics=True),
         seed=1,
         num_clients=len(SIZES),
         cohort_size=len(SIZES),
@@ -342,7 +342,7 @@ def test_dpsgd_needs_public_sizes():
         trainer=server().trainer,
         public=np.zeros((0, 1, 4, 4), np.float32),
         test=Examples(np.zeros((1, 1, 4, 4), np.float32), np.zeros(1, np.int64)),
-        budget=Budget(3.0, 1e-5, 2, paper=True),
+        budget=Budget(3.0, 1e-5, 2, paper_semantics=True),
         seed=1,
         num_clients=2,
         cohort_size=2,

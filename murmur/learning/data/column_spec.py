@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 from murmur.learning.data import cells, examples
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.examples import DataError, Examples
@@ -157,6 +157,21 @@ class ColumnSpec:
             Split(Examples(seen, own), ids, classes, tuple(inputs), left_out, texts, named)
             for seen, own, ids in zip(images, numbers, owners, strict=True)
         ]
+
+    def read_inputs(self, frame: pandas.DataFrame, place: str) -> Images:
+        """The inputs (N, C, H, W) of rows whose labels nobody knows, such as rows to predict.
+
+        Raises:
+            DataError: a column is missing or cannot be read, or there are no rows.
+        """
+        inputs = self.named or []
+        for name in inputs:
+            if name not in frame:
+                raise _no_column(name, frame, place)
+        if not len(frame):
+            raise DataError(f"{place}: holds no rows")
+        images, _ = self._images([frame], inputs, [place], STRICT)
+        return images[0]
 
     def _labels(
         self,

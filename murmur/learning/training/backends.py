@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.process import has_bfloat16, has_kernels, kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Alone, ManyClients
+from murmur.learning.training.stack import ManyClients, TrainSingle
+from murmur.random import seeded_torch
 
 Precision = Literal["fp32", "bf16", "auto"]
-Reading = Callable[[int], Callable[[Tensor], Tensor]]
+InferenceFn = Callable[[int], Callable[[Tensor], Tensor]]
 """Makes, for B images at a time and one thread, what computes their logits (B, num_classes).
 
 Images are (B, C, H, W), channels-last.
@@ -33,7 +33,7 @@ class Backend(ABC):
 
     Images, targets and parameters are given as everybody has them. What a backend likes better
     (another order of parameters, a column of ones beside each image) it arranges by itself, in
-    ``room``, ``training`` and ``arrange``, and nobody else depends on it.
+    ``batch_buffer``, ``training`` and ``to_layout``, and nobody else depends on it.
 
     Args:
         flat: the model.
@@ -44,11 +44,11 @@ class Backend(ABC):
         self._flat = flat
         self._input_shape = input_shape
 
-    def room(self, count: int) -> tuple[Tensor, Tensor]:
+    def batch_buffer(self, count: int) -> tuple[Tensor, Tensor]:
         """Memory for ``count`` images, as this backend reads it and as it is written.
 
         Returns:
-            What slices along the first axis are batches for ``gradient`` and ``descend``; and the
+            What slices along the first axis are batches for ``gradient`` and ``sgd_step``; and the
             same memory seen as images (count, C, H, W). Here both are one, channels-last.
         """
         channels, height, width = self._input_shape
@@ -70,7 +70,7 @@ class Backend(ABC):
         with seeded_torch(seed), torch.no_grad():
             yield self._flat.vector
 
-    def arrange(self, vector: Tensor) -> Tensor:
+    def to_layout(self, vector: Tensor) -> Tensor:
         """A copy of a vector (d,) of the model's order, in that of what ``training`` gives."""
         return vector.clone()
 
@@ -79,7 +79,7 @@ class Backend(ABC):
         """The gradient (d,) of a batch's mean cross-entropy, valid until the next call.
 
         Args:
-            x: B images, a slice of ``room``.
+            x: B images, a slice of ``batch_buffer``.
             y: float32 (B, classes), the target distributions.
 
         Returns:
@@ -87,21 +87,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w ← retention·w − lr·gradient."""
+    def sgd_step(self, x: Tensor, y: Tensor, lr: float, weight_factor: float) -> None:
+        """One plain step: w ← weight_factor·w − lr·gradient."""
 
-    def lockstep(self, alone: Alone) -> ManyClients | None:
-        """What trains many clients at once to the bits of ``alone``; None where nothing does."""
+    def lockstep(self, train_single: TrainSingle) -> ManyClients | None:
+        """Trains many clients at once, to the bits of ``train_single``; None where it cannot."""
         return None
 
     def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
-    def reading(self) -> Reading:
-        """What reads images in inference mode, and with the parameters as they are now."""
+    def inference_fn(self) -> InferenceFn:
+        """Inference with the parameters as they are now."""
         return lambda batch: self._flat.module
 
-    def rest(self) -> None:  # noqa: B027
+    def release_buffers(self) -> None:  # noqa: B027
         """Let go of memory as large as the model until the next training. Nothing by default."""
 
 
@@ -117,11 +117,11 @@ class AutogradBackend(Backend):
         logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(x)))
         return gradient
 
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+    def sgd_step(self, x: Tensor, y: Tensor, lr: float, weight_factor: float) -> None:
         """See ``Backend``."""
         gradient = self.gradient(x, y)
-        if retention != 1:
-            self._flat.vector.mul_(retention)
+        if weight_factor != 1:
+            self._flat.vector.mul_(weight_factor)
         self._flat.vector.sub_(gradient, alpha=lr)
 
 
@@ -154,7 +154,7 @@ def backend_for(
 
 
 def _kernels_for(module: nn.Module) -> ModuleType | None:
-    """What trains plain sequences of layers; None where ``module`` is no such sequence."""
+    """Kernels for a plain sequence of layers; None where ``module`` is no such sequence."""
     if hasattr(module, "backend"):
         return None
     sequences = kernels("sequences")

@@ -82,14 +82,16 @@ class BatchLoader:
     """Serves batches of images and targets.
 
     Args:
-        room: makes memory for a number of images; see ``Backend.room``.
+        batch_buffer: makes memory for a number of images; see ``Backend.batch_buffer``.
         device: where the batches go.
     """
 
-    def __init__(self, room: Callable[[int], tuple[Tensor, Tensor]], device: torch.device) -> None:
-        self._room = room
+    def __init__(
+        self, batch_buffer: Callable[[int], tuple[Tensor, Tensor]], device: torch.device
+    ) -> None:
+        self._batch_buffer = batch_buffer
         self._device = device
-        self._memory, self._images = room(0)
+        self._memory, self._images = batch_buffer(0)
 
     def batches(
         self,
@@ -112,7 +114,7 @@ class BatchLoader:
             rng: draws the orders.
 
         Yields:
-            Images, a slice of ``room`` that is overwritten later, and targets (B, num_classes).
+            Images, a slice of the buffer that is overwritten later, and targets (B, num_classes).
         """
         count = len(targets)
         one_pass = [size] * (count // size)
@@ -139,7 +141,7 @@ class BatchLoader:
 
     def _gather(self, images: Tensor, chosen: Tensor) -> Tensor:
         if len(chosen) > len(self._images):
-            self._memory, self._images = self._room(len(chosen))
+            self._memory, self._images = self._batch_buffer(len(chosen))
         torch.index_select(images, 0, chosen, out=self._images[: len(chosen)])
         return self._memory[: len(chosen)]
 

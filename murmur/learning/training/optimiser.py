@@ -36,11 +36,11 @@ class Optimisation:
 
     @property
     def pull(self) -> float:
-        """The share of the anchor in a step of SGD, w ← retention·w + pull·anchor − lr·g."""
+        """The share of the anchor in a step of SGD, w ← weight_factor·w + pull·anchor − lr·g."""
         return self.lr * self.proximal_mu
 
     @property
-    def retention(self) -> float:
+    def weight_factor(self) -> float:
         """The share of the old parameters in a step of SGD."""
         return 1 - self.pull
 

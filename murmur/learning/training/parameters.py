@@ -7,7 +7,7 @@ whole vector.
 **Order.** Parameters follow ``module.named_parameters()``, each in PyTorch's own shape, its last
 axis fastest, as ``torch.nn.utils.parameters_to_vector`` has them. This order is public: it is that
 of everything that travels, of checkpoints and of golden values. A backend that computes faster in
-another one converts at its own door (``training.backends.Backend.arrange``).
+another one converts at its own door (``training.backends.Backend.to_layout``).
 
 **Frozen parameters** (``requires_grad=False``) are no part of the vector: they stay as they were
 given, so that they are neither trained, clipped, noised nor sent.
@@ -168,6 +168,6 @@ class FlatModel:
 
 
 def _rests(part: nn.Module) -> bool:
-    """Whether training leaves ``part``, with all that is in it, in evaluation mode."""
+    """True if training leaves ``part``, with all that is in it, in evaluation mode."""
     trains = [parameter.requires_grad for parameter in part.parameters()]
     return not part.training or (bool(trains) and not any(trains))

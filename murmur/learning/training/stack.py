@@ -25,13 +25,13 @@ from murmur.learning.training import batches
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 
-Alone = Callable[..., NDArray[np.float32]]
-"""Trains one client by itself (``Trainer.train_share``): its parameters (d,)."""
+TrainSingle = Callable[..., NDArray[np.float32]]
+"""Trains one client by itself (``Trainer.train_single``): its parameters (d,)."""
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True)
-class Share:
+class ClientBatch:
     """One client's part of a stack.
 
     Attributes:
@@ -48,7 +48,7 @@ class Share:
 
 
 def stackable(module: nn.Module) -> bool:
-    """Whether copies of ``module`` can train as a stack.
+    """True if copies of ``module`` can train as a stack.
 
     Not where it draws (dropout), keeps statistics (batch normalisation) or brings its own way of
     training, nor where a layer is neither PyTorch's nor ours and could do any of these.
@@ -69,7 +69,7 @@ class ManyClients(Protocol):
         self,
         images: batches.Images,
         labels: NDArray[np.int64],
-        shares: Sequence[Share],
+        shares: Sequence[ClientBatch],
         *,
         batch_size: int,
         lr: float,
@@ -100,7 +100,7 @@ class Stack:
         self,
         images: batches.Images,
         labels: NDArray[np.int64],
-        shares: Sequence[Share],
+        shares: Sequence[ClientBatch],
         *,
         batch_size: int,
         lr: float,
@@ -108,7 +108,7 @@ class Stack:
         steps: int | None = None,
         proximal_mu: float = 0.0,
     ) -> NDArray[np.float32]:
-        """What ``Trainer.train`` makes of each of K clients, all at once.
+        """Train K clients at once, each as ``Trainer.train`` would.
 
         Args:
             images: float32 (N, C, H, W).
@@ -177,7 +177,7 @@ class Stack:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.mixed_precision):
             gradients = vmap(grad(self._loss))(views, x, y, weight)
         with torch.no_grad():
-            matrix.mul_(how.retention)
+            matrix.mul_(how.weight_factor)
             if how.pull:
                 matrix.add_(anchor, alpha=how.pull)
             for name, view in views.items():
@@ -189,7 +189,9 @@ class Stack:
         return functional.cross_entropy(logits, y, reduction="none").mul(weight).sum()
 
 
-def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _plan(
+    share: ClientBatch, steps: int, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Examples (steps, width) and their weights in the mean, padded; each pass in a fresh order."""
     count = len(share.indices)
     width = min(size, count)
@@ -204,7 +206,7 @@ def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArr
     return rows.reshape(-1, width)[:steps], weights.reshape(-1, width)[:steps]
 
 
-def _corrections(shares: Sequence[Share], device: torch.device) -> Tensor | None:
+def _corrections(shares: Sequence[ClientBatch], device: torch.device) -> Tensor | None:
     """(K, d), zeros for those without; None where nobody has one."""
     if all(share.correction is None for share in shares):
         return None

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
 from murmur.learning.process import LARGE
-from murmur.learning.training import backends, batches, stack, trial
+from murmur.learning.training import backends, batches, made_up, stack
 from murmur.learning.training.optimiser import Adam, Optimisation
 from murmur.learning.training.parameters import FlatModel
+from murmur.random import seeded_torch
 
 
 class Trainer:
@@ -90,17 +90,17 @@ class Trainer:
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
         self._backend = backends.backend_for(self.flat, self.input_shape, fused, precision)
         self._images = batches.ResidentImages(self.input_shape, self._device)
-        self._loader = batches.BatchLoader(self._backend.room, self._device)
+        self._loader = batches.BatchLoader(self._backend.batch_buffer, self._device)
         self._inference_threads = inference_threads
         self.stack: stack.ManyClients | None = None
         if exact_stack:
-            self.stack = self._backend.lockstep(self.train_share)
+            self.stack = self._backend.lockstep(self.train_single)
         elif stack.stackable(module):
             self.stack = stack.Stack(self.flat, self._images, num_classes, mixed_precision)
 
     @property
     def has_dropout(self) -> bool:
-        """Whether the model's training pass differs from its inference."""
+        """True if the model's training pass differs from its inference."""
         kinds = (Dropout, nn.modules.dropout._DropoutNd)
         return any(m.p > 0 for m in self._module.modules() if isinstance(m, kinds))
 
@@ -112,7 +112,7 @@ class Trainer:
     @cached_property
     def statistics(self) -> list[str]:
         """Names of the buffers that training changes (batch normalisation), by one made-up step."""
-        return trial.changed_buffers(self)
+        return made_up.changed_buffers(self)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
@@ -138,9 +138,9 @@ class Trainer:
         """A copy of the parameters, (d,)."""
         return self.flat.vector.cpu().numpy().copy()
 
-    def rest(self) -> None:
+    def release_buffers(self) -> None:
         """Let go of what only training needs, until there is one."""
-        self._backend.rest()
+        self._backend.release_buffers()
 
     def train(
         self,
@@ -213,7 +213,7 @@ class Trainer:
             optimiser = Adam(vector) if how.optimizer == "adam" else None
             for x, y in steps_ahead:
                 if optimiser is None:
-                    backend.descend(x, y, how.lr, how.retention)
+                    backend.sgd_step(x, y, how.lr, how.weight_factor)
                     if how.pull:
                         vector.add_(pulled_to, alpha=how.pull)
                     if added is not None:
@@ -225,11 +225,11 @@ class Trainer:
                     optimiser.step(vector, gradient, pulled_to, how)
                 backend.after_step(how)
         if self.num_parameters >= LARGE:
-            backend.rest()
+            backend.release_buffers()
         return self.parameters()
 
-    def train_share(
-        self, images: batches.Images, labels: batches.Labels, share: stack.Share, **how: Any
+    def train_single(
+        self, images: batches.Images, labels: batches.Labels, share: stack.ClientBatch, **how: Any
     ) -> NDArray[np.float32]:
         """``train`` for one client's ``share`` of the examples; ``how``: its further settings."""
         self.load(share.start)
@@ -256,7 +256,7 @@ class Trainer:
             raise ValueError(f"batch_size={batch_size}: must be at least 1")
         self._module.eval()
         with torch.inference_mode():
-            make = self._backend.reading()
+            make = self._backend.inference_fn()
         source = batches.as_tensor(images)
         result = torch.empty(len(images), self.num_classes)
         starts = range(0, len(images), batch_size)
@@ -275,7 +275,7 @@ class Trainer:
         return evaluate_logits(self.logits(images), labels)
 
     def _read(
-        self, make: backends.Reading, source: Tensor, result: Tensor, starts: range, size: int
+        self, make: backends.InferenceFn, source: Tensor, result: Tensor, starts: range, size: int
     ) -> None:
         """Fill the rows of ``result`` that begin at ``starts``, ``size`` images at a time."""
         count, channels, height, width = source.shape
@@ -294,7 +294,7 @@ class Trainer:
             return None
         if values.shape != (self.num_parameters,):
             raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
-        return self._backend.arrange(batches.as_tensor(values).to(self._device))
+        return self._backend.to_layout(batches.as_tensor(values).to(self._device))
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -2,30 +2,30 @@
 
 A simulation charges thousands of clients the same for the same. One entry then names all of them:
 its ``client`` is a text that is no client's name, since names are printable: a word, a tab, and the
-ids in ranges, such as ``clients<TAB>0-99,105``. Whoever reads the column by ``names_in`` need not
+ids in ranges, such as ``clients<TAB>0-99,105``. Whoever reads the column by ``decode_ids`` need not
 know which of the two it is.
 
-A ``Tally`` cannot change, so that all who have spent the same share one.
+``EventCounts`` cannot change, so that all who have spent the same share it.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-LARGEST = 1_024  # clients in one entry
+MAX_BLOCK_IDS = 1_024  # clients in one entry
 MARK = "clients\t"
 
 _ID = re.compile(r"0|[1-9][0-9]{0,17}")
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*")
 
-Tally = frozenset[tuple[str, int]]
+EventCounts = frozenset[tuple[str, int]]
 """How often each event text was charged: pairs of a text and its count, from 1 on."""
 
-NOTHING: Tally = frozenset()
+NOTHING: EventCounts = frozenset()
 
 
-def together(names: Iterable[str]) -> list[str]:
-    """``names``, distinct, as few texts for the column ``client``; ``names_in`` gives them back.
+def encode_ids(names: Iterable[str]) -> list[str]:
+    """``names``, distinct, as few texts for the column ``client``; ``decode_ids`` gives them back.
 
     Numbers stand in blocks of at most 1,024, in their order; a number that is alone and any other
     name stand by themselves.
@@ -38,14 +38,16 @@ def together(names: Iterable[str]) -> list[str]:
         else:
             texts.append(name)
     numbers.sort()
-    blocks = (numbers[start : start + LARGEST] for start in range(0, len(numbers), LARGEST))
+    blocks = (
+        numbers[start : start + MAX_BLOCK_IDS] for start in range(0, len(numbers), MAX_BLOCK_IDS)
+    )
     return [*map(_text, blocks), *texts]
 
 
-def names_in(client: str | None) -> Sequence[str]:
+def decode_ids(client: str | None) -> Sequence[str]:
     """The clients that an entry's column names; none for None.
 
-    ValueError for a block that ``together`` has not made.
+    ValueError for a block that ``encode_ids`` has not made.
     """
     if client is None:
         return ()
@@ -59,18 +61,18 @@ def names_in(client: str | None) -> Sequence[str]:
     for part in ranges.split(","):
         begin, _, end = part.partition("-")
         first, after = int(begin), int(end or begin) + 1
-        if not (last < first < after and after - first <= LARGEST - len(names)):
+        if not (last < first < after and after - first <= MAX_BLOCK_IDS - len(names)):
             raise ValueError(f"client={client!r:.40}: is no list of clients")
         names.extend(map(str, range(first, after)))
         last = after - 1
     return names
 
 
-def plus(tally: Tally, more: Mapping[str, int]) -> Tally:
-    """``tally`` with ``more`` counted too; counts below 1 are left out."""
-    counts = Counter(dict(tally))
-    counts.update(more)
-    return frozenset((text, count) for text, count in counts.items() if count > 0)
+def add(counts: EventCounts, more: Mapping[str, int]) -> EventCounts:
+    """``counts`` with ``more`` counted too; counts below 1 are left out."""
+    total = Counter(dict(counts))
+    total.update(more)
+    return frozenset((text, count) for text, count in total.items() if count > 0)
 
 
 def _text(numbers: Sequence[int]) -> str:

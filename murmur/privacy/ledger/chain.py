@@ -5,9 +5,9 @@ later one the seal of the entry before it, so a seal stands for the whole histor
 last entry of each commit carries the device's Ed25519 signature of its seal: anybody who has the
 public key can check it, and nobody but the device can make it.
 
-Reading is verifying. ``History.take_in`` accepts an entry only if it follows the one before it, if
-its seal is the digest of its contents, and if the last one read is signed; what each client has
-spent is counted on the way.
+Reading is verifying. ``History.append_verified`` accepts an entry only if it follows the one before
+it, if its seal is the digest of its contents, and if the last one read is signed; what each client
+has spent is counted on the way.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from murmur.privacy.ledger.blocks import NOTHING, Tally, names_in, plus, together
+from murmur.privacy.ledger.blocks import NOTHING, EventCounts, add, decode_ids, encode_ids
 from murmur.privacy.ledger.entry import Entry, LedgerError
 
 FORMAT = 2
@@ -51,7 +51,7 @@ class Header:
 
     @property
     def digest(self) -> bytes:
-        """What the first entry follows: SHA-256 of the text, 32 bytes."""
+        """Predecessor of the first entry: SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text.encode()).digest()
 
     @property
@@ -112,8 +112,8 @@ class Signer:
         """The signature of ``text``, 64 bytes."""
         return self._key.sign(_message(purpose, text))
 
-    def holds(self, purpose: str, text: str, signature: bytes | None) -> bool:
-        """Whether ``signature`` was made for ``text`` under this key.
+    def is_valid(self, purpose: str, text: str, signature: bytes | None) -> bool:
+        """True if ``signature`` was made for ``text`` under this key.
 
         False for None and for anything that is no signature; never raises.
         """
@@ -140,11 +140,11 @@ def check(entry: Entry) -> Entry:
 
 
 def is_signed(entry: Entry, signer: Signer) -> bool:
-    """Whether ``entry`` carries the device's signature for all that leads to it."""
-    return signer.holds("commit", _position_and_seal(entry), entry.signature)
+    """True if ``entry`` carries the device's signature for all that leads to it."""
+    return signer.is_valid("commit", _position_and_seal(entry), entry.signature)
 
 
-def follow(
+def verify_chain(
     position: int, seal: bytes, entries: Iterable[Entry], signer: Signer
 ) -> Iterator[list[Entry]]:
     """Verify ``entries``, which come after the entry ``position`` with ``seal``.
@@ -188,11 +188,11 @@ class History:
     position: int
     seal: bytes
     time: str = ""
-    spends: dict[str, Tally] = field(default_factory=dict)
+    spends: dict[str, EventCounts] = field(default_factory=dict)
 
-    def take_in(self, entries: Iterable[Entry], signer: Signer) -> None:
+    def append_verified(self, entries: Iterable[Entry], signer: Signer) -> None:
         """Go on with ``entries``; LedgerError at the first that does not verify."""
-        for group in follow(self.position, self.seal, entries, signer):
+        for group in verify_chain(self.position, self.seal, entries, signer):
             self.add(group)
 
     def add(self, entries: Sequence[Entry]) -> None:
@@ -207,22 +207,22 @@ class History:
             self.seal = entry.seal
             self.time = max(self.time, entry.time)
         for names, more in charged.items():
-            grown: dict[Tally, Tally] = {}
+            grown: dict[EventCounts, EventCounts] = {}
             for name in names:
                 before = self.spends.get(name, NOTHING)
                 if before not in grown:
-                    grown[before] = plus(before, more)
+                    grown[before] = add(before, more)
                 self.spends[name] = grown[before]
 
     def to_text(self) -> str:
         """A snapshot, to be signed, from which reading can go on later: JSON, the seal in hex."""
-        alike: dict[Tally, list[str]] = defaultdict(list)
+        alike: dict[EventCounts, list[str]] = defaultdict(list)
         for name, tally in self.spends.items():
             alike[tally].append(name)
         spends = {
             clients: dict(sorted(tally))
             for tally, names in alike.items()
-            for clients in together(names)
+            for clients in encode_ids(names)
         }
         plain = {**self.__dict__, "seal": self.seal.hex(), "spends": spends}
         return json.dumps(plain, separators=(",", ":"))
@@ -231,9 +231,9 @@ class History:
     def from_text(cls, text: str) -> "History":
         """The inverse of ``to_text``, for text whose signature was checked."""
         plain = json.loads(text)
-        spends: dict[str, Tally] = {}
+        spends: dict[str, EventCounts] = {}
         for clients, counts in plain["spends"].items():
-            spends.update(dict.fromkeys(names_in(clients), frozenset(counts.items())))
+            spends.update(dict.fromkeys(decode_ids(clients), frozenset(counts.items())))
         return cls(plain["position"], bytes.fromhex(plain["seal"]), plain["time"], spends)
 
 

@@ -146,6 +146,6 @@ def last_snapshot(database: sqlite3.Connection, signer: Signer) -> History | Non
     ).fetchone()
     if row is None:
         return None
-    if not signer.holds("snapshot", *row):
+    if not signer.is_valid("snapshot", *row):
         raise LedgerError("a snapshot was altered")
     return History.from_text(row[0])

@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from murmur.common import csv_cell
+from murmur.format import csv_cell
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
-from murmur.privacy.ledger.blocks import MARK, NOTHING, Tally, plus, together
+from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
 from murmur.privacy.ledger.chain import Header, Transaction
 from murmur.privacy.ledger.entry import (
     Charge,
@@ -49,7 +49,7 @@ def _now() -> datetime:
 
 
 class Ledger:
-    """What the clients of this node have released, ever.
+    """Releases of the clients of this node, over their whole life.
 
     Opening verifies all entries of a ledger of fewer than 10,000, and those since the last signed
     snapshot of a longer one; ``verify`` always reads everything. POSIX, on a local disk. Threads
@@ -95,7 +95,7 @@ class Ledger:
 
     @property
     def header(self) -> Header:
-        """What the ledger says of itself: its public key, and when it was begun."""
+        """Header of the ledger: its public key, and when it was begun."""
         return self._log.header
 
     def sign_export(self, position: int, seal: str, time: str) -> str:
@@ -179,7 +179,7 @@ class Ledger:
             return self._admitted_reply(request, admit)
 
     def is_charged(self, request: str) -> bool:
-        """Whether something was charged for that very request, answered or not."""
+        """True if something was charged for that very request, answered or not."""
         with self._log.reading():
             return _charge_for(self._log, request) is not None
 
@@ -198,7 +198,7 @@ class Ledger:
         return [event_from_text(text) for text, count in tally for _ in range(count)]
 
     def kinds(self) -> set[Event]:
-        """What was ever charged to anybody, each event once."""
+        """Events that were ever charged to anybody, each once."""
         with self._log.reading():
             tallies = set(self._log.history.spends.values())
         return {event_from_text(text) for tally in tallies for text, _ in tally}
@@ -306,12 +306,12 @@ class _Batch:
         self._asked: set[tuple[_About, str]] = set()
         self._answers: dict[str, Entry | None] = {}
         self._earlier: dict[_About, dict[str, Entry]] = {}
-        self._spent: dict[str, Tally] = {}  # of those charged in this batch
+        self._spent: dict[str, EventCounts] = {}  # of those charged in this batch
         self._decisions: dict[tuple[object, ...], Outcome] = {}
         self._new: dict[tuple[str, int, str, str, str], list[str]] = defaultdict(list)
 
     def decide(self, charge: Charge) -> Outcome:
-        """What becomes of ``charge``; a new one is in the transaction after ``append``."""
+        """Decide on ``charge``; a new one is in the transaction after ``append``."""
         client = charge.client_id
         about = (charge.run, charge.round, charge.purpose)
         if (about, client) in self._asked:
@@ -334,7 +334,7 @@ class _Batch:
         for about, names in self._new.items():
             clients = names
             if self._blocks:
-                clients = together(names)
+                clients = encode_ids(names)
             for client in clients:
                 self._transaction.charge(client, *about)
 
@@ -349,7 +349,7 @@ class _Batch:
         return found
 
     def _answered(self, charge: Charge, answer: Entry) -> Outcome:
-        """The same bytes again, if this is the release that they were for and they are kept."""
+        """The bytes of the earlier answer, if it was for this release and is kept."""
         if (answer.run, answer.round) != (charge.run, charge.round):
             return _refused(
                 f"this request was answered as round {answer.round} of run {answer.run}",
@@ -390,8 +390,8 @@ class _Batch:
             self._spent[client] = _after(self._of(client), body)
         return outcome
 
-    def _of(self, client: str) -> Tally:
-        """What ``client`` has spent; what was charged earlier in the same batch counts."""
+    def _of(self, client: str) -> EventCounts:
+        """Events that ``client`` has spent, with those charged earlier in the same batch."""
         return self._spent.get(client) or self._log.history.spends.get(client, NOTHING)
 
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
@@ -410,12 +410,12 @@ class _Batch:
 
 
 @lru_cache(maxsize=4096)
-def _after(spent: Tally, body: str) -> Tally:
+def _after(spent: EventCounts, body: str) -> EventCounts:
     """``spent``, and ``body`` charged once more."""
-    return plus(spent, {body: 1})
+    return add(spent, {body: 1})
 
 
-def _ask(admit: Admission | None, charge: Charge, spent: Tally, already: str | None) -> None:
+def _ask(admit: Admission | None, charge: Charge, spent: EventCounts, already: str | None) -> None:
     """Refusal unless ``admit`` lets ``charge`` out after what its client has ``spent``.
 
     ``already``: the charge's own entry, where ``spent`` holds it.
@@ -427,7 +427,7 @@ def _ask(admit: Admission | None, charge: Charge, spent: Tally, already: str | N
             "unsupported",
         )
     if already is not None:
-        spent = plus(spent, {already: -1})
+        spent = add(spent, {already: -1})
     if admit is not None:
         admit(charge, composed(spent))
 

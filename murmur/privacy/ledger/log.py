@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from murmur.common import this_process
+from murmur.checks import this_process
 from murmur.privacy.ledger import database
-from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, follow
+from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, verify_chain
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
 
@@ -140,7 +140,7 @@ class Log:
         if self._authentic.get(entry.position) != entry.seal:
             rows = self.rows("WHERE position >= ? ORDER BY position", entry.position)
             commit = _until_signed(rows)
-            for group in follow(entry.position - 1, entry.previous, commit, self.signer):
+            for group in verify_chain(entry.position - 1, entry.previous, commit, self.signer):
                 self._authentic = {found.position: found.seal for found in group}
             if self._authentic.get(entry.position) != entry.seal:
                 raise LedgerError(f"{entry}: was replaced while it was read")
@@ -162,7 +162,7 @@ class Log:
             self._check_database()
             self._catch_up()
             history = self._nothing()
-            history.take_in(self.rows("ORDER BY position"), self.signer)
+            history.append_verified(self.rows("ORDER BY position"), self.signer)
             if history != self.history:
                 raise LedgerError("the signed snapshot does not follow from the entries")
             self._check_anchor()
@@ -276,7 +276,7 @@ class Log:
                     f"entry {known.position} was there and is gone: the database was cut short, "
                     "or replaced by an old copy"
                 )
-        known.take_in(rows, self.signer)
+        known.append_verified(rows, self.signer)
 
     def _check_anchor(self) -> Anchor:
         """The newest anchor; LedgerError where it does not fit the entries."""

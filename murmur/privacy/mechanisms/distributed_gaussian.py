@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.grid import in_steps
@@ -116,8 +116,8 @@ class DistributedGaussian:
         return self.sigma / math.sqrt(self.honest_clients) / self.grid * _ROUNDING
 
     @property
-    def reach(self) -> int:
-        """What one client's noise stays within, in grid steps: what a codec must leave room for.
+    def max_abs(self) -> int:
+        """Bound of one client's noise in grid steps, for which a codec must leave room.
 
         Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
         """
@@ -165,7 +165,7 @@ class NoNoise:
     """Stands for ``DistributedGaussian`` where nothing is private: adds nothing, and says so."""
 
     grid = 1.0
-    reach = 0
+    max_abs = 0
 
     def deviation(self, clients: float) -> float:
         """None."""

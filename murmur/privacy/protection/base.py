@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, is_finite
+from murmur.checks import blocks, is_finite
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_to_steps
 from murmur.privacy.noise import NoiseGenerator
-from murmur.settings import Norm, Positive, Share, settings
+from murmur.settings import Fraction, Norm, Positive, settings
 
 Integers = NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class Protection(ABC):
         threats: against whom it can keep a budget (``Budget.threat``).
         weighted: whether clients count by their number of examples, rather than alike.
         adjacency: between which data sets it hides the difference.
-        extra: entries of a release beyond the vector's own.
+        num_extra_entries: entries of a release beyond the vector's own.
         precision: of the vectors' numbers, on which what leaves depends.
         clip: the largest norm of a vector in this round.
         bound: the largest absolute entry of a release, in integers; None for real numbers.
@@ -62,7 +62,7 @@ class Protection(ABC):
     difference: ClassVar[str] = ""
     extendable: ClassVar[bool] = True
     precision: ClassVar[type[np.floating[Any]]] = np.float64
-    extra: int = 0
+    num_extra_entries: int = 0
     clip: float = math.inf
     bound: int | None = None
     shared: bool = False
@@ -72,13 +72,13 @@ class Protection(ABC):
         self.budget = budget
         self.cohorts = cohorts
 
-    def against(self, *, summed: bool) -> tuple[str, ...]:
+    def supported_threats(self, *, summed: bool) -> tuple[str, ...]:
         """``threats``; without that of who sees sums only where releases are not ``summed``."""
         return tuple(t for t in self.threats if summed or t != "secure_aggregation")
 
     @property
     def always_published(self) -> bool:
-        """Whether every round must be published, however few have answered.
+        """True if every round must be published, however few have answered.
 
         So it is where a round that is left out would say something of those who were asked.
         """
@@ -88,13 +88,13 @@ class Protection(ABC):
 
     @abstractmethod
     def release_event(self) -> Event:
-        """What one message costs its client, to whoever reads it."""
+        """Event of one message for its client, as its reader sees it."""
 
     @abstractmethod
     def release(
         self, vector: NDArray[Any], clip: float | None, noise: NoiseGenerator
     ) -> NDArray[Any]:
-        """What leaves the client of ``vector`` (d,): (d + extra,).
+        """The release (d + e,) of a client's ``vector`` (d,), with e extra entries.
 
         ``clip``: the norm that the server states (``arrays``). ValueError if not finite.
         ``vector`` may hold anything: what clips it takes NaN for 0. It may be overwritten, and the
@@ -108,21 +108,21 @@ class Protection(ABC):
         return 0.0
 
     def arrays(self) -> dict[str, NDArray]:
-        """What clients must be told in this round, by name; it travels with the model."""
+        """Arrays that clients need in this round, by name; they travel with the model."""
         return {}
 
     @abstractmethod
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,).
+        """The mean (d,) that round ``number`` makes public, from the sum (d + e,).
 
         ``total`` may be overwritten: the result may lie in its memory. Without a ``bound``, in the
         units of ``total``'s integers.
         """
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
-        """What is seen by those who see the server's models only, where the server is trusted.
+        """View of those who see the server's models only, where the server is trusted.
 
         ``participations``: how often each client has taken part, by id. Empty where clients add the
         noise: what their messages say is the statement's own business.
@@ -130,15 +130,15 @@ class Protection(ABC):
         return []
 
     def spent(self, participations: Mapping[int, int]) -> Event | None:
-        """What the most exposed client has paid for in ``published``; None where it is empty."""
+        """Cost of ``published`` to the most exposed client; None where it is empty."""
         return None
 
     def planned(self) -> Event | None:
-        """What a run will publish of the client that it asks most often; None as for ``spent``."""
+        """Planned cost of a run to the client that it asks most often; None as for ``spent``."""
         return None
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold, by name.
+        """State for a checkpoint, by name.
 
         Raw sums in it are for the run's user only; ``forget`` drops them.
         """
@@ -203,7 +203,7 @@ class Clipping:
 
     norm: Norm
     adaptive: bool = False
-    quantile: Share = 0.5
+    quantile: Fraction = 0.5
     learning_rate: Positive = 0.2
     bit_noise: Positive | None = None
 
@@ -218,11 +218,11 @@ class Clipped(Protection):
     Attributes:
         noise_multiplier: z of a round; 0 without a budget, when nothing is added.
         clip: C of this round.
-        distance: how many norms one client can move a sum; the noise is z times that.
+        sensitivity_factor: L2 sensitivity in units of the clipping norm; the noise is z times that.
     """
 
     bound: int = CLIP_STEPS
-    distance: ClassVar[int] = 1
+    sensitivity_factor: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -238,9 +238,9 @@ class Clipped(Protection):
         except ValueError as error:
             raise ValueError(f"clipping.{error}") from error
         self.clip = float(self.clipping.norm)
-        self.extra = int(self.clipping.adaptive)
+        self.num_extra_entries = int(self.clipping.adaptive)
         self.bit_noise = self.clipping.bit_noise or cohorts.size / 20
-        most = 2**40 / CLIP_STEPS / self.distance  # of steps that are drawn
+        most = 2**40 / CLIP_STEPS / self.sensitivity_factor  # of steps that are drawn
         if noise_multiplier is not None and not 0 < noise_multiplier <= most:
             raise ValueError(
                 f"noise_multiplier={noise_multiplier}: must lie in (0, {most:,.0f}], or be null"
@@ -259,8 +259,8 @@ class Clipped(Protection):
 
     @property
     def bit_multiplier(self) -> float:
-        """σ_b over how far one client moves Σ (b_i − ½), which is half of ``distance``."""
-        return 2 * self.bit_noise / self.distance
+        """σ_b over one client's effect on Σ (b_i − ½), half of ``sensitivity_factor``."""
+        return 2 * self.bit_noise / self.sensitivity_factor
 
     def _update_multiplier(self) -> float:
         """z_Δ: what is left for the update once the bit has had its share.
@@ -271,9 +271,10 @@ class Clipped(Protection):
             return self.noise_multiplier
         left = 1 / self.noise_multiplier**2 - 1 / self.bit_multiplier**2
         if left <= 0:
+            least = self.noise_multiplier * self.sensitivity_factor / 2
             raise ValueError(
-                f"clipping.bit_noise={self.bit_noise:g}: must be above "
-                f"{self.noise_multiplier * self.distance / 2:g} at this noise; a larger cohort "
+                f"clipping.bit_noise={self.bit_noise:g}: must be above {least:g} at this noise; a "
+                "larger cohort "
                 "needs less noise on the update"
             )
         return 1 / math.sqrt(left)
@@ -301,7 +302,7 @@ class Clipped(Protection):
 
     def noise_on_a_sum(self) -> float:
         """z_Δ times how many norms one client moves the sum."""
-        return self.update_multiplier * self.distance
+        return self.update_multiplier * self.sensitivity_factor
 
     def arrays(self) -> dict[str, NDArray]:
         """The clipping norm of this round."""
@@ -311,7 +312,7 @@ class Clipped(Protection):
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
         """Σ/K with the noise in it; the clipping norm of the next round follows."""
-        size = len(total) - self.extra
+        size = len(total) - self.num_extra_entries
         expected = self.divisor(weight)
         step = self.clip / CLIP_STEPS
         noised = self.noised(number, total[:size], self.update_multiplier, noise)

@@ -82,7 +82,7 @@ class ServerNoise(Clipped):
         self.rounds_published = int(state["published"][0])
 
     def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
-        """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``."""
+        """Exposure to those who see all models: ``per_round``, and all of each of ``clients``."""
         claimed = None
         if self.budget.is_private:
             claimed = self.budget.epsilon
@@ -142,7 +142,7 @@ class Central(ServerNoise):
         """``total`` with noise of ``multiplier`` × how far one client moves it."""
         if not self.noise_multiplier:
             return total
-        moved = self.distance * CLIP_STEPS
+        moved = self.sensitivity_factor * CLIP_STEPS
         mechanism = DiscreteGaussian(math.ceil(multiplier * moved), moved)
         return mechanism.privatize_integers(total, noise, out=total)
 
@@ -188,7 +188,7 @@ class NoisedRows(Central):
 
     name = "Gaussian noise from the server on every update"
     adjacency = Adjacency.REPLACE_ONE
-    distance = 2
+    sensitivity_factor = 2
     claim = "all published models together are (ε, δ)-differentially private for a client"
     difference = "a curious server sees updates."
 
@@ -202,8 +202,8 @@ class NoisedRows(Central):
 
     @property
     def row_noise(self) -> DiscreteGaussian:
-        """What noises one row, in grid steps: z, so that the bit of an adaptive norm is in it."""
-        moved = self.distance * CLIP_STEPS
+        """Noise of one row in grid steps: z, so that the bit of an adaptive norm is in it."""
+        moved = self.sensitivity_factor * CLIP_STEPS
         return DiscreteGaussian(math.ceil(self.noise_multiplier * moved), moved)
 
     def noised_rows(self, rows: Integers, noise: NoiseGenerator) -> Integers:

@@ -35,7 +35,7 @@ class Distributed(Clipped):
 
     name = "discrete Gaussian noise from the clients"
     threats = ("local", "secure_aggregation")
-    distance = 2
+    sensitivity_factor = 2
     difference = "nothing is claimed beyond what is proven."
 
     def __init__(self, budget: Budget, cohorts: Cohorts, **settings: object) -> None:
@@ -43,7 +43,7 @@ class Distributed(Clipped):
         self.shared = budget.is_private and budget.honest_clients > 1
         reach = 0
         if self.noise_multiplier:
-            reach = max(share.reach for share in self._shares.values())
+            reach = max(share.max_abs for share in self._shares.values())
         if CLIP_STEPS + reach > _LARGEST:
             raise ValueError(
                 f"epsilon={budget.epsilon:g}: needs noise of {self.noise_multiplier:.0f} clipping "
@@ -54,8 +54,8 @@ class Distributed(Clipped):
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""
         budget = self.budget
-        if budget.aside:
-            return budget.noise_multiplier(1 - budget.aside, budget.releases)
+        if budget.prerun_fraction:
+            return budget.noise_multiplier(1 - budget.prerun_fraction, budget.releases)
         return discrete_noise_multiplier(
             budget.epsilon, budget.delta_of_noise, budget.releases, _EXCHANGED
         )

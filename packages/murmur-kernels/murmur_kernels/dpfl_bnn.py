@@ -1,6 +1,6 @@
 """The binary network's gradients by hand, on the plan of ``murmur_kernels``, for speed.
 
-The same as ``murmur.papers.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
+The same as ``murmur.algorithms.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
 kernels are installed: ``network.binary_backend`` chooses. First come the stages of layers that only
 this network has, then the backend that puts all layers' stages in a row for each batch size.
 """
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmur.algorithms.dpfl_bnn import network
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.papers.dpfl_bnn import network
 from murmur_kernels import stages
 from murmur_kernels.sequences import Plan, StagedBackend
 
@@ -44,7 +44,7 @@ class SignStage(stages.Stage):
         """The signs of ``x``."""
         return network.sign(x, self._out)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor:
         """Straight through."""
         return dy
 
@@ -65,7 +65,7 @@ class ScaleStage(stages.Stage):
         """``x`` · factor, in place where it can be."""
         return torch.mul(x, self._factor, out=x if self.input is None else self.input)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor:
         """Dy · factor."""
         return dy.mul_(self._factor)
 
@@ -108,7 +108,7 @@ class BatchNormStage(stages.Stage):
             return y
         return self._out.copy_(y)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor:
         """The gradient with respect to the batch; that of scale and shift into the target."""
         if self._saved is None:
             raise RuntimeError("backward before forward")
@@ -133,7 +133,7 @@ class BatchNormStage(stages.Stage):
 
 
 class BinaryBackend(StagedBackend):
-    """What ``training.trainer.Trainer`` needs of a network of ``murmur.papers.dpfl_bnn.network``.
+    """Backend of a network of ``murmur.algorithms.dpfl_bnn.network``.
 
     Args:
         flat: the model; its vector is W̄.
@@ -163,10 +163,10 @@ class BinaryBackend(StagedBackend):
         self._plan(batch).run(x, y, 1 / batch, 0.0)
         return self._gradient
 
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+    def sgd_step(self, x: Tensor, y: Tensor, lr: float, weight_factor: float) -> None:
         """See ``Backend``."""
         gradient = self.gradient(x, y)
-        self._vector.mul_(retention).sub_(gradient, alpha=lr)
+        self._vector.mul_(weight_factor).sub_(gradient, alpha=lr)
 
     def after_step(self, how: Optimisation) -> None:
         """Clip W̄ to [−1, 1], and move the normalisation."""

@@ -145,7 +145,7 @@ class FusedStage(Stage):
         """``forward`` of images (B, in, H, W), channels-last, as PyTorch's layers have them."""
         return self.forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> None:
         """(B, H', W', out); nobody needs the images' gradient."""
         assert self._x is not None
         self._gradient.zero_()
@@ -154,9 +154,9 @@ class FusedStage(Stage):
         tensors = (self._x, dy, self._places, self._gradient, self._bias_gradient)
         self._kernels.backward(self._batch, *(tensor.data_ptr() for tensor in tensors))
         self._x = None
-        move(self._target, self._gradient.permute(3, 0, 1, 2), scale, retention)
+        move(self._target, self._gradient.permute(3, 0, 1, 2), scale, weight_factor)
         if self._bias_target is not None:
-            move(self._bias_target, self._bias_gradient, scale, retention)
+            move(self._bias_target, self._bias_gradient, scale, weight_factor)
 
 
 @dataclass(frozen=True)

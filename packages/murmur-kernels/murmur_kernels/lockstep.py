@@ -23,7 +23,7 @@ from murmur.learning.models import Flatten
 from murmur.learning.training.batches import GATHERED, Images, as_tensor, count_steps
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Alone, Share
+from murmur.learning.training.stack import ClientBatch, TrainSingle
 from murmur_kernels.stages import NARROW, move, relu_backward, tanh_backward
 
 WIDTH = 32  # clients that train together
@@ -55,8 +55,8 @@ class Kind(NamedTuple):
     corrected: bool
 
 
-Room = Callable[[int], tuple[Tensor, Tensor]]
-"""Memory for a number of images, as rows that end in a 1 and as images (``Backend.room``)."""
+BatchBuffer = Callable[[int], tuple[Tensor, Tensor]]
+"""``Backend.batch_buffer``: memory for images, as rows that end in a 1 and as images."""
 
 
 def can_lock(module: nn.Module, size: int) -> bool:
@@ -77,17 +77,23 @@ class Lockstep:
     Args:
         flat: the model.
         num_classes: number of logits.
-        room: makes memory for batches.
-        alone: what it must equal.
+        batch_buffer: makes memory for batches.
+        train_single: trains one client; the results must equal its.
     """
 
-    def __init__(self, flat: FlatModel, num_classes: int, room: Room, alone: Alone) -> None:
+    def __init__(
+        self,
+        flat: FlatModel,
+        num_classes: int,
+        batch_buffer: BatchBuffer,
+        train_single: TrainSingle,
+    ) -> None:
         self._flat = flat
         self._num_classes = num_classes
-        self._alone = alone
+        self._train_single = train_single
         self._met: Counter[Kind] = Counter()
         self._is_exact: dict[Kind, bool] = {}
-        self._room = lru_cache(4)(room)
+        self._batch_buffer = lru_cache(4)(batch_buffer)
         self._inputs = lru_cache(4)(_lines)
         self._parameters = _lines(1, flat.num_parameters)[:, 0]
         self._plan = lru_cache(16)(partial(_Plan, flat.module, self._parameters))
@@ -96,7 +102,7 @@ class Lockstep:
         self,
         images: Images,
         labels: NDArray[np.int64],
-        shares: Sequence[Share],
+        shares: Sequence[ClientBatch],
         *,
         batch_size: int,
         lr: float,
@@ -141,7 +147,7 @@ class Lockstep:
         return trained
 
     def _suits(
-        self, images: Images, labels: NDArray[np.int64], shares: Sequence[Share], kind: Kind
+        self, images: Images, labels: NDArray[np.int64], shares: Sequence[ClientBatch], kind: Kind
     ) -> bool:
         """Whether they may; what is wrong with one of them, it is told when it trains alone."""
         features = images[0].size
@@ -170,9 +176,11 @@ class Lockstep:
         starts = rng.standard_normal((2, WIDTH, size), dtype=np.float32) / 8
         rows = rng.permutation(count).reshape(WIDTH, -1)
 
-        def share(client: int) -> Share:
+        def share(client: int) -> ClientBatch:
             correction = starts[1, client] if kind.corrected else None
-            return Share(starts[0, client], rows[client], np.random.default_rng(client), correction)
+            return ClientBatch(
+                starts[0, client], rows[client], np.random.default_rng(client), correction
+            )
 
         shares = [share(client) for client in range(WIDTH)]
         together = self._train(images, labels, shares, kind)
@@ -183,7 +191,7 @@ class Lockstep:
             "lr": kind.how.lr,
             "proximal_mu": kind.how.proximal_mu,
         }
-        alone = [self._alone(images, labels, share(k), **how) for k in range(WIDTH)]
+        alone = [self._train_single(images, labels, share(k), **how) for k in range(WIDTH)]
         self._flat.vector.copy_(present)
         return np.array_equal(together, np.stack(alone))
 
@@ -191,7 +199,7 @@ class Lockstep:
         self,
         images: Images,
         labels: NDArray[np.int64],
-        shares: Sequence[Share],
+        shares: Sequence[ClientBatch],
         kind: Kind,
     ) -> NDArray[np.float32]:
         """The parameters (clients, d) of at most ``WIDTH`` clients of one kind."""
@@ -205,7 +213,7 @@ class Lockstep:
                 self._arrange(added, [share.correction for share in shares])
             for x, y in self._batches(images, labels, shares, kind):
                 batch = x.shape[1]
-                self._plan(batch).run(x, y, -how.lr / batch, how.retention)
+                self._plan(batch).run(x, y, -how.lr / batch, how.weight_factor)
                 if anchor is not None:
                     self._parameters.add_(anchor, alpha=how.pull)
                 if added is not None:
@@ -218,14 +226,14 @@ class Lockstep:
             return public[: len(shares)].numpy()
 
     def _batches(
-        self, images: Images, labels: NDArray[np.int64], shares: Sequence[Share], kind: Kind
+        self, images: Images, labels: NDArray[np.int64], shares: Sequence[ClientBatch], kind: Kind
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (WIDTH, B, inputs + 1) and classes (WIDTH, 1, B) of every step.
 
         Each client's batches are those of ``BatchLoader``; places without a client have zeros.
         """
         count = kind.examples
-        rows, memory = self._room(WIDTH * count)
+        rows, memory = self._batch_buffer(WIDTH * count)
         gathered = rows.view(WIDTH, count, -1)
         width = gathered.shape[2]
         source = as_tensor(images)
@@ -290,7 +298,7 @@ class _Plan:
         self._residual = _lines(classes, batch)
         self._minus = parameters.new_full((WIDTH, 1, batch), -1.0)
 
-    def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
+    def run(self, x: Tensor, y: Tensor, scale: float, weight_factor: float) -> None:
         """One step of every client: see ``sequences.Plan.run``; ``y``: classes (WIDTH, 1, B)."""
         first, *later = self._layers
         first.x = x
@@ -303,9 +311,9 @@ class _Plan:
         dy = self._residual.scatter_add_(1, y, self._minus).transpose(1, 2)
         for layer in reversed(later):
             dx = layer.input_gradient(dy)  # before the update
-            layer.move(dy, scale, retention)
+            layer.move(dy, scale, weight_factor)
             dy = dx
-        first.move(dy, scale, retention)
+        first.move(dy, scale, weight_factor)
 
 
 class _Affine:
@@ -365,13 +373,13 @@ class _Affine:
             tanh_backward(dx, self.features, grad_input=dx)
         return dx
 
-    def move(self, dy: Tensor, scale: float, retention: float) -> None:
+    def move(self, dy: Tensor, scale: float, weight_factor: float) -> None:
         """Move the parameters by their gradient, as ``LinearStage`` does."""
         if self.matrix.shape[2] < NARROW:
             torch.bmm(dy.transpose(1, 2), self.x, out=self._gradient)
-            move(self.matrix, self._gradient.transpose(1, 2), scale, retention)
+            move(self.matrix, self._gradient.transpose(1, 2), scale, weight_factor)
         else:
-            self.matrix.baddbmm_(self.x.transpose(1, 2), dy, beta=retention, alpha=scale)
+            self.matrix.baddbmm_(self.x.transpose(1, 2), dy, beta=weight_factor, alpha=scale)
 
 
 def _lines(rows: int, columns: int, offset: int = 0) -> Tensor:

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.process import LARGE
-from murmur.learning.training.backends import Backend, Reading
+from murmur.learning.training.backends import Backend, InferenceFn
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Alone
+from murmur.learning.training.stack import TrainSingle
 from murmur_kernels import stages
 from murmur_kernels.fused import FusedBlock, FusedStage
 from murmur_kernels.lockstep import Lockstep, can_lock
@@ -86,14 +86,14 @@ class Plan:
         self._residual = torch.empty_like(self._logits)
         self._dy = self._residual.t()
 
-    def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
+    def run(self, x: Tensor, y: Tensor, scale: float, weight_factor: float) -> None:
         """Forward and backward; each stage moves its own target (see ``Stage``).
 
         Args:
             x: inputs, as the first stage takes them.
             y: targets (B, classes), rows sum to 1.
             scale: of the gradient, summed over the batch.
-            retention: of what is in the target.
+            weight_factor: of what is in the target.
         """
         for forward in self._forward:
             x = forward(x)
@@ -101,7 +101,7 @@ class Plan:
         torch.softmax(self._logits, 0, out=self._residual)
         dy = self._dy.sub_(y)
         for backward in self._backward:
-            dy = backward(dy, scale, retention)  # type: ignore[assignment]
+            dy = backward(dy, scale, weight_factor)  # type: ignore[assignment]
 
 
 class StagedBackend(Backend):
@@ -137,12 +137,12 @@ class StagedBackend(Backend):
             yield self._vector
             _copy(self._parameters, public)
 
-    def room(self, count: int) -> tuple[Tensor, Tensor]:
+    def batch_buffer(self, count: int) -> tuple[Tensor, Tensor]:
         """See ``Backend``: (count, H, W, C), as stages have images."""
-        _, images = super().room(count)
+        _, images = super().batch_buffer(count)
         return images.permute(0, 2, 3, 1), images
 
-    def arrange(self, vector: Tensor) -> Tensor:
+    def to_layout(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
         arranged = torch.empty_like(self._flat.vector)
         _copy(self._flat.views(vector), stages.stored_views(self._flat, arranged))
@@ -219,23 +219,23 @@ class ManualBackend(StagedBackend):
         self._half = {name for name, layer, _ in later if half and stages.computes_half(layer)}
         self._plan = lru_cache(PLANS_KEPT)(self._build)
 
-    def room(self, count: int) -> tuple[Tensor, Tensor]:
+    def batch_buffer(self, count: int) -> tuple[Tensor, Tensor]:
         """See ``Backend``: what the first stage takes; where that is rows, each may end in a 1."""
         if self._width is None:
-            return super().room(count)
+            return super().batch_buffer(count)
         channels, height, width = self._input_shape
         rows = self._flat.vector.new_ones(count, self._width)
         images = rows[:, : channels * height * width].view(count, height, width, channels)
         return rows, images.permute(0, 3, 1, 2)
 
-    def lockstep(self, alone: Alone) -> Lockstep | None:
+    def lockstep(self, train_single: TrainSingle) -> Lockstep | None:
         """See ``Backend``."""
         flat = self._flat
         if self._half or not flat.vector.is_cpu or not can_lock(flat.module, flat.num_parameters):
             return None
-        return Lockstep(flat, self._num_classes, self.room, alone)
+        return Lockstep(flat, self._num_classes, self.batch_buffer, train_single)
 
-    def rest(self) -> None:
+    def release_buffers(self) -> None:
         """See ``Backend``: the backend's own vectors go, and the plans that point into them."""
         self._plan.cache_clear()
         for name in ("_vector", "_parameters", "_gradient"):
@@ -246,13 +246,13 @@ class ManualBackend(StagedBackend):
         self._plan(len(x), False).run(x, y, 1 / len(x), 0.0)
         return self._gradient
 
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+    def sgd_step(self, x: Tensor, y: Tensor, lr: float, weight_factor: float) -> None:
         """See ``Backend``; a step on the backend's own vector, without a gradient in between."""
-        self._plan(len(x), True).run(x, y, -lr / len(x), retention)
+        self._plan(len(x), True).run(x, y, -lr / len(x), weight_factor)
 
-    def reading(self) -> Reading:
+    def inference_fn(self) -> InferenceFn:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
-        own = stages.stored_views(self._flat, self.arrange(self._flat.vector))
+        own = stages.stored_views(self._flat, self.to_layout(self._flat.vector))
         return partial(self._reader, own)
 
     def _reader(self, own: dict[str, Tensor], batch: int) -> Callable[[Tensor], Tensor]:

@@ -7,9 +7,9 @@ channels-last. The rules that let stages share memory:
   for, or where it likes.
 * ``input`` is the buffer that a stage asks of its predecessor, or None. A stage that gets another
   tensor copies it there itself.
-* ``backward(dy, scale, retention)`` may overwrite ``dy``, returns the gradient with respect to
+* ``backward(dy, scale, weight_factor)`` may overwrite ``dy``, returns the gradient with respect to
   ``x`` (None for the first stage, where nobody needs it), and moves its own parameters' *target*,
-  a view into a flat vector: target ← retention·target + scale·(gradient summed over the batch).
+  a view into a flat vector: target ← weight_factor·target + scale·(gradient summed over the batch).
   With the parameters themselves as the target, that one operation is gradient and descent at once.
 
 Parameters lie in such a vector as ``stored_views`` has them.
@@ -76,20 +76,20 @@ def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     return height, width
 
 
-def move(target: Tensor, gradient: Tensor, scale: float, retention: float) -> None:
-    """Target ← retention·target + scale·gradient, in the target's own precision.
+def move(target: Tensor, gradient: Tensor, scale: float, weight_factor: float) -> None:
+    """Target ← weight_factor·target + scale·gradient, in the target's own precision.
 
     Args:
         target: of any precision, at least the gradient's.
         gradient: of the same shape.
         scale: of the gradient.
-        retention: 0: whatever was in the target is forgotten, NaN as well.
+        weight_factor: 0: whatever was in the target is forgotten, NaN as well.
     """
-    if retention == 0:
+    if weight_factor == 0:
         target.copy_(gradient).mul_(scale)
         return
-    if retention != 1:
-        target.mul_(retention)
+    if weight_factor != 1:
+        target.mul_(weight_factor)
     target.add_(gradient, alpha=scale)
 
 
@@ -107,7 +107,7 @@ class Stage(ABC):
         """The layer's output."""
 
     @abstractmethod
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """The gradient with respect to the input; moves the parameters' target."""
 
 
@@ -153,13 +153,13 @@ class LinearStage(Stage):
         self._product()
         return self._out
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, out) to (B, in)."""
         if self._first:
-            self._move(dy, scale, retention)
+            self._move(dy, scale, weight_factor)
             return None
         self._input_gradient(dy)  # before the update: the target may be this very matrix
-        self._move(dy, scale, retention)
+        self._move(dy, scale, weight_factor)
         return self._dx
 
     def _product(self) -> None:
@@ -170,12 +170,12 @@ class LinearStage(Stage):
         """The gradient with respect to the input, from that of the output."""
         torch.mm(dy, self._weight_transposed, out=self._dx)
 
-    def _move(self, dy: Tensor, scale: float, retention: float) -> None:
+    def _move(self, dy: Tensor, scale: float, weight_factor: float) -> None:
         """Move the target by the parameters' gradient."""
         if self._sum is None:
-            self._target.addmm_(self._x.t(), dy, beta=retention, alpha=scale)
+            self._target.addmm_(self._x.t(), dy, beta=weight_factor, alpha=scale)
         else:
-            move(self._target, torch.mm(dy.t(), self._x, out=self._sum).t(), scale, retention)
+            move(self._target, torch.mm(dy.t(), self._x, out=self._sum).t(), scale, weight_factor)
 
 
 def _matrix(parameters: Affine) -> Tensor:
@@ -214,7 +214,7 @@ class ConvolutionStage(Stage):
         y = _aten.convolution(self._x, self._weight, self._bias, *self._geometry)
         return y.permute(0, 2, 3, 1)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, H', W', out) to (B, H, W, in)."""
         dx, *gradients = _aten.convolution_backward(
             dy.permute(0, 3, 1, 2),
@@ -226,7 +226,7 @@ class ConvolutionStage(Stage):
         )
         self._x = None
         for target, gradient in zip(self._targets, gradients, strict=False):
-            move(target, gradient, scale, retention)
+            move(target, gradient, scale, weight_factor)
         if dx is None:
             return None
         return dx.permute(0, 2, 3, 1)
@@ -302,7 +302,7 @@ class PatchConvolutionStage(Stage):
             torch.addmm(self._bias, self._patches, self._transposed, out=self._y)
         return self._output
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, H', W', out) to (B, H, W, in)."""
         dy = dy.reshape(self._y.shape)
         if self._dx is not None:
@@ -312,9 +312,9 @@ class PatchConvolutionStage(Stage):
             for place, part in self._overlaps:
                 place.add_(part)
         dy_transposed = dy.t()
-        self._target.addmm_(dy_transposed, self._patches, beta=retention, alpha=scale)
+        self._target.addmm_(dy_transposed, self._patches, beta=weight_factor, alpha=scale)
         if self._bias_target is not None:
-            self._bias_target.addmv_(dy_transposed, self._ones, beta=retention, alpha=scale)
+            self._bias_target.addmv_(dy_transposed, self._ones, beta=weight_factor, alpha=scale)
         return self._dx
 
 
@@ -378,10 +378,10 @@ class BiasStage(Stage):
             return x.add_(self._bias)
         return torch.add(x, self._bias, out=self._out)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """Returns ``dy`` as it is."""
         flat = dy.reshape(self._ones.shape[1], -1)
-        self._target.addmm_(self._ones, flat, beta=retention, alpha=scale)
+        self._target.addmm_(self._ones, flat, beta=weight_factor, alpha=scale)
         return dy
 
 
@@ -407,7 +407,7 @@ class ActivationStage(Stage):
             return torch.clamp_min(x, 0, out=self._y)
         return torch.tanh(x, out=self._y)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """``dy`` times the derivative, in place."""
         if self._is_relu:
             relu_backward(dy, self._y, 0, grad_input=dy)
@@ -440,7 +440,7 @@ class DropoutStage(Stage):
         torch.mul(x, self._mask, out=self._out)
         return self._out
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """``dy`` times the same mask."""
         return dy.mul_(self._mask)
 
@@ -465,7 +465,7 @@ class FlattenStage(Stage):
             return self._out
         return x.reshape(self._shape[0], -1)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """The view back."""
         return dy.view(self._shape)
 
@@ -515,7 +515,7 @@ class HalvingPoolStage(Stage):
         torch.ge(self._upper, self._lower, out=self._is_upper)
         return torch.maximum(self._upper, self._lower, out=self._y)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, H/2, W/2, C) to (B, H, W, C)."""
         torch.mul(dy, self._is_upper, out=self._upper)
         torch.sub(dy, self._upper, out=self._lower)
@@ -539,7 +539,7 @@ class MaxPoolStage(Stage):
         y, self._winners = _aten.max_pool2d_with_indices(self._x, self._kernel)
         return y.permute(0, 2, 3, 1)
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, H', W', C) to (B, H, W, C)."""
         dx = _aten.max_pool2d_with_indices_backward(
             dy.permute(0, 3, 1, 2),
@@ -611,9 +611,9 @@ class HalfConvolutionStage(ConvolutionStage):
             half.copy_(whole)
         return self._y.copy_(super().forward(self._half_x.copy_(x)))
 
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
+    def backward(self, dy: Tensor, scale: float, weight_factor: float) -> Tensor | None:
         """(B, H', W', out) to (B, H, W, in)."""
-        dx = super().backward(self._half_dy.copy_(dy), scale, retention)
+        dx = super().backward(self._half_dy.copy_(dy), scale, weight_factor)
         assert dx is not None
         return self._dx.copy_(dx)
 
@@ -648,8 +648,8 @@ class HalfLinearStage(LinearStage):
         torch.mm(self._half_y.copy_(dy), self._half_transposed, out=self._half_dx)
         self._dx.copy_(self._half_dx)
 
-    def _move(self, dy: Tensor, scale: float, retention: float) -> None:
+    def _move(self, dy: Tensor, scale: float, weight_factor: float) -> None:
         """Move the target by a gradient that was computed in bfloat16, in float32."""
         half_dy = self._half_y  # where ``_input_gradient`` has rounded it
         gradient = torch.mm(self._half_x.t(), half_dy, out=self._gradient)
-        move(self._target, gradient, scale, retention)
+        move(self._target, gradient, scale, weight_factor)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.learning import models
-from murmur.learning.training.stack import Share, Stack
+from murmur.learning.training.stack import ClientBatch, Stack
 from murmur.learning.training.trainer import Trainer
 from murmur_kernels import lockstep
 from murmur_kernels.lockstep import LEAST, TRIED_AFTER, WIDTH, Lockstep
@@ -47,7 +47,7 @@ def shares(trainer, sizes, corrected=False):
     rows = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
     made = rng.standard_normal((2, len(sizes), trainer.num_parameters), dtype=np.float32) / 9
     return [
-        Share(start, own, np.random.default_rng(k), added if corrected else None)
+        ClientBatch(start, own, np.random.default_rng(k), added if corrected else None)
         for k, (start, own, added) in enumerate(zip(made[0], rows, made[1], strict=True))
     ]
 
@@ -164,7 +164,7 @@ def test_a_trial_compares_bits(monkeypatch, differ):
         return own
 
     monkeypatch.setattr(Lockstep, "_train", trained)
-    monkeypatch.setattr(trainer.stack, "_alone", alone)
+    monkeypatch.setattr(trainer.stack, "_train_single", alone)
     data = examples("digits", sum(FEW))
     found = trainer.stack.train(*data, shares(trainer, FEW), batch_size=4, epochs=1, lr=0.1)
     assert [model is None for model in found] == [differ] * WIDTH

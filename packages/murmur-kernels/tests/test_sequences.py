@@ -111,16 +111,16 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp deep", "cnn_16"])
-@pytest.mark.parametrize("retention", [1.0, 0.75])
-def test_descent_is_the_gradient_step_in_one(name: str, retention: float) -> None:
+@pytest.mark.parametrize("weight_factor", [1.0, 0.75])
+def test_descent_is_the_gradient_step_in_one(name: str, weight_factor: float) -> None:
     flat, shape = model(name)
     backend = ManualBackend(flat, shape)
     images, y = batch(shape, 6)
-    expected = retention * flat.vector - 0.5 * gradient(backend, flat, images, y)
+    expected = weight_factor * flat.vector - 0.5 * gradient(backend, flat, images, y)
     same_dropout(flat)
     x = in_room(backend, images)
     with backend.training(np.random.default_rng(0)):
-        backend.descend(x, torch.from_numpy(y), 0.5, retention)
+        backend.sgd_step(x, torch.from_numpy(y), 0.5, weight_factor)
     torch.testing.assert_close(flat.vector, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -7,6 +7,7 @@ import time
 import zlib
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
@@ -15,15 +16,16 @@ from numpy.testing import assert_allclose
 
 from fl_app.cli import main
 from fl_app.device import guard as guarding
-from fl_app.device.flower_runtime import Task, TaskInput
 from fl_app.device.guard import AppError, Guard, _Watched
 from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
+from murmur.compat.flower_runtime import RuntimeTask, TaskInput
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.fl_app.device.bundles import CROWDING, FILLING, HARMFUL, LEAKING, TORCH, bundle
@@ -45,7 +47,7 @@ guard:
   without: [WITHOUT]
   unprotected: refuse
 """
-TASK = Task("", b"", "", 1, for_client=True)
+TASK = RuntimeTask("", httpx.HTTPTransport, "", 1, for_client=True)
 
 
 class Clock:

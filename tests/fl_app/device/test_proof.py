@@ -11,10 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
-import fl_app.device.flower_runtime
+import fl_app.device.proof
 from fl_app.config.overrides import to_run_config
-from fl_app.device.flower_runtime import PATH, NotProvenError, Runtime, RuntimeApiError, proof
+from fl_app.device.proof import PATH, NotProvenError, proof, proven_runtime
 from fl_app.device.resident import Device
+from murmur.compat.flower_runtime import RuntimeApiError
 from tests.federation.loopback import free_port, wait_for
 from tests.federation.supernode import SECRET, SuperNode
 from tests.fl_app.device_under_test import Device as Files
@@ -55,9 +56,9 @@ def test_murmur_supernode_proves_itself_to_who_knows_its_secret_and_to_nobody_el
 
     wait_for(answers, 60, "the SuperNode")
     assert (answers().status_code, answers().content) == (403, b"")
-    assert Runtime(started, SECRET).claim() is None  # there is no task
+    assert proven_runtime(started, SECRET).claim() is None  # there is no task
     with pytest.raises(RuntimeApiError, match="does not prove"):
-        Runtime(started, b"another").claim()
+        proven_runtime(started, b"another").claim()
 
 
 class Impostor:
@@ -111,7 +112,7 @@ ANSWERS = {
 def test_impostor_gets_nothing_but_a_proof(answer):
     impostor = Impostor(answer)
     with pytest.raises(RuntimeApiError, match="does not prove"):
-        Runtime(impostor.address, SECRET).claim()
+        proven_runtime(impostor.address, SECRET).claim()
     impostor.close()
     assert len(impostor.heard[0].partition(b"\r\n\r\n")[2]) == 64
     assert impostor.heard[1:] in ([b""], [])
@@ -119,11 +120,11 @@ def test_impostor_gets_nothing_but_a_proof(answer):
 
 
 def test_who_takes_the_proof_and_says_nothing_hears_no_more(monkeypatch):
-    monkeypatch.setattr(fl_app.device.flower_runtime, "PATIENCE", 0.05)
+    monkeypatch.setattr(fl_app.device.proof, "ANSWER_SECONDS", 0.05)
     held = threading.Event()
     impostor = Impostor(lambda heard: held.wait(60) and b"")
     with pytest.raises(RuntimeApiError, match="does not prove"):
-        Runtime(impostor.address, SECRET).claim()
+        proven_runtime(impostor.address, SECRET).claim()
     held.set()
     impostor.close()
 
@@ -132,7 +133,7 @@ def test_who_takes_the_proof_and_says_nothing_hears_no_more(monkeypatch):
 def test_proof_that_is_passed_on_from_the_true_supernode_is_none(supernode, header):
     impostor = Impostor(lambda heard: relayed(supernode, heard, header))
     with pytest.raises(RuntimeApiError, match="does not prove"):
-        Runtime(impostor.address, SECRET).claim()
+        proven_runtime(impostor.address, SECRET).claim()
     impostor.close()
 
 
@@ -150,7 +151,7 @@ def test_no_reply_is_pushed_to_who_took_the_port_after_the_supernode(supernode, 
     words = files.words(*SMALL)
     supernode.run(to_run_config(words))
     supernode.ask(question(np.zeros(model_size(words), np.float32), clients=(3,)))
-    task = Runtime(supernode.address, SECRET).claim()
+    task = proven_runtime(supernode.address, SECRET).claim()
     supernode.close()
     impostor = Impostor(returned, int(supernode.address.rpartition(":")[2]))
     with pytest.raises(SystemExit):
@@ -165,13 +166,13 @@ def test_a_proxy_that_the_environment_names_is_not_asked(supernode, monkeypatch)
     proxy = Impostor(ANSWERS["noise"])
     monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
     monkeypatch.setenv("ALL_PROXY", f"http://{proxy.address}")
-    assert Runtime(supernode.address, SECRET).claim() is None  # there is no task
+    assert proven_runtime(supernode.address, SECRET).claim() is None  # there is no task
     proxy.close()
     assert proxy.heard == []
 
 
 def test_no_supernode_is_still_waited_for():
-    assert Runtime(f"127.0.0.1:{free_port()}", SECRET).claim() is None
+    assert proven_runtime(f"127.0.0.1:{free_port()}", SECRET).claim() is None
 
 
 def test_a_proof_is_of_one_role_one_connection_and_one_secret():

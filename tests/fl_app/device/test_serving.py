@@ -15,9 +15,10 @@ from flwr.supercore.constant import TaskType
 
 from fl_app.cli import main
 from fl_app.config.overrides import to_run_config
-from fl_app.device import flower_runtime
-from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+from fl_app.device.proof import proven_runtime
 from fl_app.device.resident import Device, is_refusal
+from murmur.compat import flower_runtime
+from murmur.compat.flower_runtime import RuntimeApiError
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.federation.supernode import BUNDLE, SECRET, SuperNode
@@ -48,7 +49,7 @@ def asked(files, *more):
 
 def answer(device, supernode):
     """Let ``device`` answer the task that waits, in this process; the reply."""
-    task = Runtime(supernode.address, SECRET).claim()
+    task = proven_runtime(supernode.address, SECRET).claim()
     device.work(task, threading.Event())
     return supernode.reply()
 
@@ -161,11 +162,11 @@ def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
     run_config, content = asked(files)
     supernode.run(run_config)
     task = supernode.ask(content)
-    monkeypatch.setattr(flower_runtime, "MESSAGE_LOOKS", 1)
-    with Runtime(supernode.address, SECRET).claim() as opened:
+    monkeypatch.setattr(flower_runtime, "MAX_MESSAGE_LOOKS", 1)
+    with proven_runtime(supernode.address, SECRET).claim() as opened:
         opened._message_tree()  # and then its process dies
     supernode.expire(task)
-    again = Runtime(supernode.address, SECRET).claim()
+    again = proven_runtime(supernode.address, SECRET).claim()
     assert again.number == task
     with pytest.raises(SystemExit):
         Device(files.node_config).work(again, threading.Event())
@@ -175,17 +176,17 @@ def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
 
 def test_another_secret_is_refused_in_words(supernode):
     with pytest.raises(RuntimeApiError, match="another --superexec-auth-secret-file"):
-        Runtime(supernode.address, b"another").claim()
+        proven_runtime(supernode.address, b"another").claim()
 
 
 def test_no_supernode_yet_is_waited_for():
-    assert Runtime("127.0.0.1:9", SECRET).claim() is None
+    assert proven_runtime("127.0.0.1:9", SECRET).claim() is None
 
 
 def test_another_version_of_flower_is_refused_in_words(monkeypatch):
     monkeypatch.setattr(flower_runtime, "version", lambda _: "1.50.0")
     with pytest.raises(RuntimeApiError, match=r"flwr 1\.50\.0 is installed.*1\.41"):
-        Runtime("127.0.0.1:9", SECRET)
+        proven_runtime("127.0.0.1:9", SECRET)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_the_log_says_of_a_task_whether_it_was_answered_or_refused(
     run_config, content = asked(files)
     supernode.run(run_config, app)
     supernode.ask(content)
-    runtime = Runtime(supernode.address, SECRET)
+    runtime = proven_runtime(supernode.address, SECRET)
     Device(files.node_config)._attend(runtime.claim(), runtime)
     said = capfd.readouterr().out
     assert f": {ended}, " in said and ("answered" in said) == (ended == "answered")

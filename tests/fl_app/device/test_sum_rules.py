@@ -18,7 +18,7 @@ from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import identity_in, public_identity
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
-from murmur.secure_sum.terms import Phase, release_digest
+from murmur.secure_sum.terms import Stage, release_digest
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
 
 VICTIM, COHORT, WEIGHT = 3, 20, 1000
@@ -58,7 +58,7 @@ class HostileServer:
             answer = self.ask(phase, terms if phase == "advertise" else messages[VICTIM])
             if isinstance(answer, str):
                 return answer
-            answers = {c: party.answer(Phase(phase), messages[c]) for c, party in self.own.items()}
+            answers = {c: party.answer(Stage(phase), messages[c]) for c, party in self.own.items()}
             messages = step(answers | {VICTIM: answer})
         messages = self.server.lists()
         asked = question(self.model, clients=[VICTIM])
@@ -78,7 +78,7 @@ class HostileServer:
             ("reveal", lambda replies: self.server.total(replies, signed=True)),
         ):
             messages = self.server.survivors_list() if phase == "confirm" else messages
-            answers = {c: party.answer(Phase(phase), messages[c]) for c, party in self.own.items()}
+            answers = {c: party.answer(Stage(phase), messages[c]) for c, party in self.own.items()}
             messages = step(answers | {VICTIM: self.ask(phase, messages[VICTIM])})
         return messages
 

@@ -7,8 +7,9 @@ from flwr.app import Message, RecordDict
 from safetensors.numpy import load_file
 
 from fl_app.config.composition import compose
-from fl_app.engines.inline import InlineGrid, identify, run_config
+from fl_app.engines.inline import InlineGrid, run_config
 from fl_app.run.results import RunFolder
+from murmur.compat.flower_messages import identify
 from murmur.privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, run_inline
 
@@ -16,7 +17,7 @@ PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 def comparable(run):

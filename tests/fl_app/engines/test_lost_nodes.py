@@ -7,10 +7,10 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
-from fl_app.engines.inline import identify
 from fl_app.engines.ray import RayPool
 from fl_app.server_app import _lost_node
 from murmur.compat.flower_grid import StrictGrid
+from murmur.compat.flower_messages import identify
 from murmur.round.task import RunError
 
 LOST = "<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is unavailable'>"

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from fl_app.engines.inline import FIRST_NODE, InlineGrid, identify, import_before_threads
+from fl_app.engines.inline import FIRST_NODE, InlineGrid, import_before_threads
+from murmur.compat.flower_messages import identify
 from murmur.flower import ClientApp
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 

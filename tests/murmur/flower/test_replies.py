@@ -18,7 +18,7 @@ from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
 from murmur.round.secure_summation import SecureSummation
 from murmur.round.task import RECORD, started_with
-from murmur.secure_sum.terms import Terms, release_digest
+from murmur.secure_sum.terms import SumTerms, release_digest
 from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
@@ -281,7 +281,7 @@ def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
     field, whom, tmp_path, caplog
 ):
     """Terms and ask agree with each other, but not with what the others are told."""
-    honest = private(FedAvg(), **BUDGET, **TERMS)._private_terms.ask("train", 1, 6)
+    honest = private(FedAvg(), **BUDGET, **TERMS)._privacy_settings.ask("train", 1, 6)
     lies = {
         "noise_multiplier": 0.1,
         "minimum": 7,
@@ -297,12 +297,12 @@ def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
             return message
         changed = RecordDict(dict(message.content))
         if about["phase"] == "advertise":
-            terms = Terms.read(about["messages"][0]).to_dict()
+            terms = SumTerms.read(about["messages"][0]).to_dict()
             size = 16 + (5 if field != "frozen" else 0)  # with the metric
             made = "flower", "train", lie.codec(size), lie.event(), 1, 1
             assert terms["minimum"] == 6 and terms["length"] == 22  # with the weight
             terms.update(release=release_digest(*made), minimum=lie.minimum, length=size + 1)
-            changed[RECORD] = ConfigRecord({**about, "messages": [Terms.from_dict(terms).sent]})
+            changed[RECORD] = ConfigRecord({**about, "messages": [SumTerms.from_dict(terms).sent]})
         elif about["phase"] == "mask":
             changed[ASKED] = ConfigRecord({**changed.config_records[ASKED], "ask": lie.to_json()})
         message.content = changed

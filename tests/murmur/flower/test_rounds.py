@@ -16,19 +16,19 @@ from flwr.serverapp.strategy import (
 )
 from numpy.testing import assert_allclose
 
-from murmur.common import unframed
 from murmur.flower import private
 from murmur.flower.client import protect
+from murmur.format import unframed
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.statement import Statement
 from murmur.round.task import RECORD, RunError
-from murmur.secure_sum.terms import Phase
+from murmur.secure_sum.terms import Stage
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
-PHASES = [phase.value for phase in Phase]
+PHASES = [phase.value for phase in Stage]
 
 
 def started(grid, strategy=None, rounds=1, model=None, timeout=0.5, **terms):

@@ -31,4 +31,4 @@ def test_without_a_delta_a_runs_budget_is_shared_evenly():
 
 
 def test_a_rounds_budget_is_the_participations_own():
-    assert Budget(8.0, 1e-5, 9, paper=True).per_round(labels(16)) == 8.0
+    assert Budget(8.0, 1e-5, 9, paper_semantics=True).per_round(labels(16)) == 8.0

@@ -14,7 +14,7 @@ from murmur.round.task import RECORD, RunFacts, question
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import JoinedSums
-from murmur.secure_sum.terms import Phase, SecureSumError, join_ids
+from murmur.secure_sum.terms import SecureSumError, Stage, join_ids
 from tests.murmur.secure_sum.secure_summing import terms
 
 CLIENTS = range(6)
@@ -43,7 +43,7 @@ class Node:
             content["settings"] = ConfigRecord(settings)
         site = SimulatedSite.of(self.folder)
         parties = SecureParties(site, CLIENTS, OwnerRules(), True)
-        if phase is Phase.MASK:
+        if phase is Stage.MASK:
             collector = collector_for(parties, content, "train", RUN, lambda: charged)
             try:
                 for client in here:
@@ -97,23 +97,23 @@ def summed(nodes):
                 answers = node.ask(phase, messages)
             except KeyboardInterrupt:
                 answers = node.ask(phase, messages)
-            if phase is not Phase.MASK:  # whose answer the ledger keeps
+            if phase is not Stage.MASK:  # whose answer the ledger keeps
                 assert node.ask(phase, messages) == answers
             found |= answers
         return found
 
-    advertised = ask(Phase.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent))
+    advertised = ask(Stage.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent))
     if len(advertised) < AGREED.minimum:
         return None
     keys = server.keys(advertised)
-    server.checked(ask(Phase.CHECK, server.shares(ask(Phase.SHARE, keys))))
-    masked = ask(Phase.MASK, server.lists())
+    server.checked(ask(Stage.CHECK, server.shares(ask(Stage.SHARE, keys))))
+    masked = ask(Stage.MASK, server.lists())
     if len(masked) < AGREED.minimum:
         return None
     for client, vector in masked.items():
         server.add(client, vector)
-    words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
-    return server.total(ask(Phase.REVEAL, words)), server.survivors
+    words = server.confirmations(ask(Stage.CONFIRM, server.survivors_list()))
+    return server.total(ask(Stage.REVEAL, words)), server.survivors
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -141,27 +141,27 @@ def test_a_killed_node_answers_the_same_and_the_sum_is_exact(tmp_path, monkeypat
 def test_who_has_masked_masks_again_for_the_very_same_message_only(tmp_path):
     node = Node(tmp_path, CLIENTS)
     server = SecureServer(AGREED)
-    keys = server.keys(node.ask(Phase.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent)))
-    server.checked(node.ask(Phase.CHECK, server.shares(node.ask(Phase.SHARE, keys))))
+    keys = server.keys(node.ask(Stage.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent)))
+    server.checked(node.ask(Stage.CHECK, server.shares(node.ask(Stage.SHARE, keys))))
     lists = server.lists()
-    masked = node.ask(Phase.MASK, lists)
-    assert node.ask(Phase.MASK, lists) == masked
+    masked = node.ask(Stage.MASK, lists)
+    assert node.ask(Stage.MASK, lists) == masked
     fewer = dict.fromkeys(CLIENTS[1:], join_ids(CLIENTS[1:], CLIENTS))
-    assert node.ask(Phase.MASK, fewer) == {}
-    assert node.ask(Phase.MASK, lists, {"another": 1.0}) == {}
-    assert node.ask(Phase.MASK, lists, charged=False) == {}
+    assert node.ask(Stage.MASK, fewer) == {}
+    assert node.ask(Stage.MASK, lists, {"another": 1.0}) == {}
+    assert node.ask(Stage.MASK, lists, charged=False) == {}
     server.asked = question(RecordDict(), "train", "")
     for client, vector in masked.items():
         server.add(client, vector)
-    node.ask(Phase.CONFIRM, server.survivors_list())
-    assert node.ask(Phase.MASK, lists) == {}
+    node.ask(Stage.CONFIRM, server.survivors_list())
+    assert node.ask(Stage.MASK, lists) == {}
 
 
 def test_who_is_asked_out_of_turn_still_has_its_last_answer_and_goes_on(tmp_path):
     node = Node(tmp_path, CLIENTS)
     server = SecureServer(AGREED)
-    keys = server.keys(node.ask(Phase.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent)))
-    boxes = server.shares(node.ask(Phase.SHARE, keys))
-    held = node.ask(Phase.CHECK, boxes)
-    assert node.ask(Phase.SHARE, keys) == {}  # a message that was sent twice, and came late
-    assert node.ask(Phase.CHECK, boxes) == held
+    keys = server.keys(node.ask(Stage.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent)))
+    boxes = server.shares(node.ask(Stage.SHARE, keys))
+    held = node.ask(Stage.CHECK, boxes)
+    assert node.ask(Stage.SHARE, keys) == {}  # a message that was sent twice, and came late
+    assert node.ask(Stage.CHECK, boxes) == held

@@ -24,7 +24,7 @@ from murmur.round.host import Host
 from murmur.round.secure_party import SecureParties
 from murmur.round.secure_summation import modulus_bits
 from murmur.round.task import RECORD
-from murmur.secure_sum.terms import Phase, SecureSumError
+from murmur.secure_sum.terms import SecureSumError, Stage
 from strategies.base import CohortStrategy
 from tests.fl_app.running import SMALL, run_inline
 
@@ -44,7 +44,7 @@ def secure_run(tmp_path_factory):
 
 
 def model(run):
-    tensors = load_file(run.path / "model.safetensors")
+    tensors = load_file(run.path / "model/model.safetensors")
     return {name: values.tobytes() for name, values in tensors.items()}
 
 
@@ -227,7 +227,7 @@ def test_an_interrupted_sum_goes_on_without_a_client_that_is_gone(tmp_path, monk
         die_in_round_2(patched, "share")
         with pytest.raises(KeyboardInterrupt):
             run_inline(tmp_path / "cut", *LOOSE)
-    fall_silent(monkeypatch, {3: Phase.SHARE})
+    fall_silent(monkeypatch, {3: Stage.SHARE})
     cut = run_inline(tmp_path / "cut", *LOOSE)
     assert [row["answered"] for row in cut.rows()] == [0, 6, 5]
     assert list(cut.rows()[2]["failed"]) == ["3"]
@@ -270,13 +270,13 @@ def test_a_client_that_fails_in_training_is_left_out_of_the_sum_exactly(tmp_path
 def test_a_client_that_leaves_after_its_masked_vector_is_in_the_sum(
     tmp_path, monkeypatch, plain_run
 ):
-    fall_silent(monkeypatch, {1: Phase.CONFIRM, 4: Phase.REVEAL})
+    fall_silent(monkeypatch, {1: Stage.CONFIRM, 4: Stage.REVEAL})
     secure = run_inline(tmp_path / "secure", *LOOSE)
     assert model(secure) == model(plain_run)
     assert secure.rows()[1]["answered"] == 6
 
 
-@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.CHECK])
+@pytest.mark.parametrize("phase", [Stage.ADVERTISE, Stage.SHARE, Stage.CHECK])
 def test_a_client_that_leaves_before_it_is_asked_to_train_releases_nothing(
     tmp_path, monkeypatch, phase
 ):
@@ -290,7 +290,7 @@ def test_a_client_that_leaves_before_it_is_asked_to_train_releases_nothing(
     assert "5" not in local["clients"] and "5" not in hidden["clients"]
 
 
-@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.CONFIRM, Phase.REVEAL])
+@pytest.mark.parametrize("phase", [Stage.ADVERTISE, Stage.SHARE, Stage.CONFIRM, Stage.REVEAL])
 def test_too_many_dropouts_cost_the_round_and_not_the_run(tmp_path, monkeypatch, phase):
     drops = dict.fromkeys((0, 1, 2), phase)
     fall_silent(monkeypatch, drops)

@@ -6,7 +6,7 @@ from fl_app.run.results import RunFolder
 from murmur.round.site import SimulatedSite
 from murmur.secure_sum.identity import new_identity
 from murmur.secure_sum.settings import SecureSumSettings
-from murmur.secure_sum.terms import Phase
+from murmur.secure_sum.terms import Stage
 from research.attacks.sums import ATTACKS, Attack, run
 from tests.murmur.secure_sum.test_contradictions import without_boxes
 
@@ -20,13 +20,13 @@ LIAR = 4
 
 @pytest.mark.parametrize(
     "name",
-    [n for n, a in ATTACKS.items() if a.phase is not Phase.MASK and n != "shuts out a victim"],
+    [n for n, a in ATTACKS.items() if a.phase is not Stage.MASK and n != "shuts out a victim"],
 )
 def test_a_liar_is_named_in_the_first_round_and_all_rounds_count(tmp_path, name):
     outcome = run(tmp_path / "run", ATTACKS[name], 5, [LIAR], *SMALL)
     assert outcome.counted == [1, 2] and outcome.named == {LIAR: 1}
     # Whoever lies after the clients have paid has paid as well, once.
-    late = ATTACKS[name].phase in (Phase.CONFIRM, Phase.REVEAL)
+    late = ATTACKS[name].phase in (Stage.CONFIRM, Stage.REVEAL)
     assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: int(late)}
 
 
@@ -68,7 +68,7 @@ def test_two_liars_do_not_have_another_left_out_in_each_round_and_the_rows_name_
         return without_boxes(liar.terms, liar.me, honest, {liar.terms.round - 1})
 
     words = [*SMALL, "federation.num_rounds=5", "privacy.secure_sum.liars=0"]
-    outcome = run(tmp_path / "run", Attack(Phase.SHARE, accepts_no), 9, [7, 8], *words)
+    outcome = run(tmp_path / "run", Attack(Stage.SHARE, accepts_no), 9, [7, 8], *words)
     assert outcome.counted == [1, 2, 3, 4, 5] and outcome.named == {}
     rows = [row for row in RunFolder(tmp_path / "run").rows() if row["round"]]
     out = [set(map(int, row["failed"])) for row in rows]

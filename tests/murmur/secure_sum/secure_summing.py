@@ -12,20 +12,20 @@ from murmur.secure_sum.identity import Peers
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.store import restored, stored
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms
 
 ASKED = b"what all of them are asked"
 State = tuple[bytes, list[bytes]]
-Tamper = Callable[[Phase, int, bytes], bytes]
+Tamper = Callable[[Stage, int, bytes], bytes]
 
 
-def terms(n=5, length=8, bits=8, round=1, run="test", clients=None, **settings) -> Terms:
+def terms(n=5, length=8, bits=8, round=1, run="test", clients=None, **settings) -> SumTerms:
     """Terms of a cohort 0..n-1, with a majority as threshold unless ``settings`` say otherwise."""
     chosen = SecureSumSettings("on", **{"threshold": 0.5, **settings})
     return chosen.terms(run, round, clients or range(n), length, bits)
 
 
-def vectors(agreed: Terms, seed=0) -> dict[int, np.ndarray]:
+def vectors(agreed: SumTerms, seed=0) -> dict[int, np.ndarray]:
     """Vectors whose sum fits: each coordinate in [0, 2^bits / n)."""
     rng = np.random.default_rng(seed)
     top = 2**agreed.bits // len(agreed.clients)
@@ -49,16 +49,16 @@ class Outcome:
     total: np.ndarray | None = None
     survivors: tuple[int, ...] = ()
     abort: str = ""
-    seen: list[tuple[Phase, int, bytes]] = field(default_factory=list)
-    refused: dict[int, tuple[Phase, str]] = field(default_factory=dict)
+    seen: list[tuple[Stage, int, bytes]] = field(default_factory=list)
+    refused: dict[int, tuple[Stage, str]] = field(default_factory=dict)
     clients: dict[int, SecureClient] = field(default_factory=dict)
     server: SecureServer | None = None
 
 
 def secure_sum(
-    agreed: Terms,
+    agreed: SumTerms,
     vectors: Mapping[int, np.ndarray],
-    drops: Mapping[int, Phase] | None = None,
+    drops: Mapping[int, Stage] | None = None,
     to_client: Tamper = lambda phase, client, message: message,
     to_server: Tamper = lambda phase, client, message: message,
     signed: bool = False,
@@ -86,18 +86,18 @@ def secure_sum(
         own = identity(client) if identity else None
         joined = SecureClient.join(agreed, client, own, *drawn)
         states[client] = written(joined)
-    silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
+    silent = {c: list(Stage).index(phase) for c, phase in (drops or {}).items()}
 
-    def ask(phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+    def ask(phase: Stage, messages: Mapping[int, bytes]) -> dict[int, bytes]:
         answers = {}
         for client, message in messages.items():
-            if silent.get(client, 99) <= list(Phase).index(phase):
+            if silent.get(client, 99) <= list(Stage).index(phase):
                 continue
             party = restored(*states[client])
             it.clients[client] = party
             message = to_client(phase, client, message)
             try:
-                if phase is Phase.MASK:
+                if phase is Stage.MASK:
                     vector = np.asarray(vectors[client], np.int64)
                     answer = party.add_masks(vector, message, ASKED).tobytes()
                 else:
@@ -115,15 +115,15 @@ def secure_sum(
 
     server = it.server
     try:
-        keys = server.keys(ask(Phase.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
-        sealed = server.shares(ask(Phase.SHARE, keys))
-        server.checked(ask(Phase.CHECK, sealed))
+        keys = server.keys(ask(Stage.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
+        sealed = server.shares(ask(Stage.SHARE, keys))
+        server.checked(ask(Stage.CHECK, sealed))
         server.asked = ASKED
         blame.add(server.accused, server.conflicts)
-        for client, packed in ask(Phase.MASK, server.lists(blame.accused)).items():
+        for client, packed in ask(Stage.MASK, server.lists(blame.accused)).items():
             server.add(client, packed)
-        words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
-        it.total = server.total(ask(Phase.REVEAL, words), signed)
+        words = server.confirmations(ask(Stage.CONFIRM, server.survivors_list()))
+        it.total = server.total(ask(Stage.REVEAL, words), signed)
         it.survivors = server.survivors
     except SecureSumError as error:
         it.abort = str(error)

@@ -15,7 +15,7 @@ from murmur.secure_sum.identity import Advertisement, PinnedPeers, public_identi
 from murmur.secure_sum.keys import ORDER, encoded, point, public_key
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import Phase, SecureSumError, join, join_ids, part
+from murmur.secure_sum.terms import SecureSumError, Stage, join, join_ids, part
 from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 
@@ -52,13 +52,13 @@ def only_to(phase, client, change):
 @pytest.mark.parametrize("place", [1, 1 + SEALED_BYTES, -1], ids=["box", "test", "last test"])
 def test_altered_shares_have_no_holder_and_nothing_is_disclosed(place):
     agreed, values = terms(4), vectors(terms(4))
-    alter = only_to(Phase.CHECK, 2, lambda message: flip(message, place))
+    alter = only_to(Stage.CHECK, 2, lambda message: flip(message, place))
     outcome = secure_sum(agreed, values, to_client=alter)
     assert not outcome.refused and not outcome.server.accused
     ((dealer, receiver),) = outcome.server.conflicts
     assert receiver == 2 and outcome.clients[2].shares.keys() == {0, 1, 2, 3} - {dealer}
     assert np.array_equal(outcome.total, sum(values.values()))
-    said = [sent for phase, client, sent in outcome.seen if (phase, client) == (Phase.CHECK, 2)]
+    said = [sent for phase, client, sent in outcome.seen if (phase, client) == (Stage.CHECK, 2)]
     assert said == [join_ids({0, 1, 3} - {dealer}, (0, 1, 3))]  # a bit for each, and no more
 
 
@@ -70,7 +70,7 @@ def test_a_bit_flipped_in_each_box_of_one_dealer_opens_no_share_of_it(n, share):
     genuine = {}
 
     def alter(phase, client, message):
-        if phase is not Phase.CHECK or client == 0:
+        if phase is not Stage.CHECK or client == 0:
             return message
         near = agreed.neighbours_of(client)
         boxes = part(message, BOX_BYTES, near)
@@ -82,7 +82,7 @@ def test_a_bit_flipped_in_each_box_of_one_dealer_opens_no_share_of_it(n, share):
     assert 0 in outcome.server.dropped and 0 not in outcome.server.accused
     assert np.array_equal(outcome.total, sum(values[c] for c in range(1, n)))
     for client in genuine:
-        said = [m for p, c, m in outcome.seen if (p, c) == (Phase.CHECK, client)]
+        said = [m for p, c, m in outcome.seen if (p, c) == (Stage.CHECK, client)]
         assert len(said[0]) == (n + 6) // 8  # too short for any secret
 
 
@@ -93,9 +93,9 @@ def test_a_key_that_is_a_multiple_of_anothers_gets_no_secret_of_any_two_out():
     sent = {}
 
     def forge(phase, client, message):
-        if phase is Phase.ADVERTISE and client == 0:
+        if phase is Stage.ADVERTISE and client == 0:
             sent["victim"] = message
-        if phase is Phase.ADVERTISE and client == 6:
+        if phase is Stage.ADVERTISE and client == 6:
             multiple = encoded(point(Advertisement.of(sent["victim"]).channel) * 5)
             own = parties[6]
             keys = multiple, public_key(own.mask), public_key(own.seed)
@@ -114,29 +114,29 @@ def test_a_key_that_is_a_multiple_of_anothers_gets_no_secret_of_any_two_out():
         outcome = secure_sum(agreed, values, to_server=forge)
     assert np.array_equal(outcome.total, sum(values[c] for c in range(6)))
     for phase, client, message in outcome.seen:
-        if phase is Phase.CHECK:
+        if phase is Stage.CHECK:
             assert len(message) == 1, client
 
 
 def test_altered_confirmations_are_not_counted():
     agreed, values = terms(5), vectors(terms(5))
-    one = secure_sum(agreed, values, to_client=only_to(Phase.REVEAL, 2, flip))
+    one = secure_sum(agreed, values, to_client=only_to(Stage.REVEAL, 2, flip))
     assert not one.refused and np.array_equal(one.total, sum(values.values()))
-    rest = only_to(Phase.REVEAL, 2, lambda message: message[:1] + bytes(len(message) - 1))
+    rest = only_to(Stage.REVEAL, 2, lambda message: message[:1] + bytes(len(message) - 1))
     outcome = secure_sum(agreed, values, to_client=rest)
-    assert outcome.refused[2][0] is Phase.REVEAL and "are needed" in outcome.refused[2][1]
+    assert outcome.refused[2][0] is Stage.REVEAL and "are needed" in outcome.refused[2][1]
 
 
 @pytest.mark.parametrize("place", [1, 40, 70, 100, -1])
 def test_altered_public_keys_are_refused_by_those_who_get_them(place):
     agreed = terms(4)
-    alter = only_to(Phase.SHARE, 2, lambda message: flip(message, place))
+    alter = only_to(Stage.SHARE, 2, lambda message: flip(message, place))
     outcome = secure_sum(agreed, vectors(agreed), to_client=alter)
-    assert outcome.refused[2][0] is Phase.SHARE and "not signed by" in outcome.refused[2][1]
+    assert outcome.refused[2][0] is Stage.SHARE and "not signed by" in outcome.refused[2][1]
     assert outcome.survivors == (0, 1, 3)
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(Stage))
 def test_whoever_sends_a_malformed_answer_is_accused_and_the_sum_goes_on(phase):
     agreed, values = terms(5), vectors(terms(5))
     cut = only_to(phase, 3, lambda message: message[:-1])
@@ -145,10 +145,10 @@ def test_whoever_sends_a_malformed_answer_is_accused_and_the_sum_goes_on(phase):
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
 
 
-@pytest.mark.parametrize("dropped", [{}, {3: Phase.MASK}], ids=["of a seed", "of a key"])
+@pytest.mark.parametrize("dropped", [{}, {3: Stage.MASK}], ids=["of a seed", "of a key"])
 def test_a_wrong_share_is_noticed_and_does_not_matter(dropped):
     agreed, values = terms(5), vectors(terms(5))
-    lie = only_to(Phase.REVEAL, 1, flip)
+    lie = only_to(Stage.REVEAL, 1, flip)
     outcome = secure_sum(agreed, values, dropped, to_server=lie)
     assert outcome.server.accused == {1: "it did not reveal the shares that it had accepted"}
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
@@ -178,7 +178,7 @@ def test_a_second_vector_of_one_client_is_not_added():
 IN_CONFLICT = ["garbage shares", "holds nothing"]
 SUSPECTED = {*IN_CONFLICT, "shuts out a victim"}
 PROVEN = [
-    name for name, a in ATTACKS.items() if a.phase is not Phase.MASK and name not in SUSPECTED
+    name for name, a in ATTACKS.items() if a.phase is not Stage.MASK and name not in SUSPECTED
 ]
 
 
@@ -189,7 +189,7 @@ def test_a_liar_is_named_at_once_and_nobody_else(name):
         outcome = secure_sum(agreed, values)
     assert set(outcome.server.accused) == {4, 6}, outcome.server.accused
     assert not outcome.server.dropped and outcome.refused.keys() <= {4, 6}
-    in_it = (Phase.CONFIRM, Phase.REVEAL)
+    in_it = (Stage.CONFIRM, Stage.REVEAL)
     expected = set(range(7)) if ATTACKS[name].phase in in_it else {0, 1, 2, 3, 5}
     assert set(outcome.survivors) == expected
     assert np.array_equal(outcome.total, sum(values[c] for c in expected))
@@ -237,7 +237,7 @@ def test_two_clients_with_one_key_are_both_named():
     twin = {}
 
     def copied(phase, client, message):
-        if phase is Phase.ADVERTISE and client in (4, 5):
+        if phase is Stage.ADVERTISE and client in (4, 5):
             return twin.setdefault("sent", message)
         return message
 
@@ -324,7 +324,7 @@ def test_whoever_shows_another_key_than_is_pinned_is_named_and_costs_nobody_the_
 # Replayed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", [Phase.SHARE, Phase.CHECK, Phase.REVEAL])
+@pytest.mark.parametrize("phase", [Stage.SHARE, Stage.CHECK, Stage.REVEAL])
 @pytest.mark.parametrize("change", [{"round": 2}, {"run": "other"}, {"release": "another"}])
 def test_messages_of_another_sum_are_worthless_even_under_the_same_keys(phase, change):
     # Replay of the same kind of message to the same client, with all secrets the same: the worst
@@ -334,7 +334,7 @@ def test_messages_of_another_sum_are_worthless_even_under_the_same_keys(phase, c
     later = dataclasses.replace(agreed, **change)
     replay = only_to(phase, 1, lambda _: old[phase, 1])
     outcome = secure_sum(later, vectors(later), to_client=replay, entropy="same")
-    if phase is Phase.CHECK:
+    if phase is Stage.CHECK:
         assert outcome.clients[1].shares.keys() == {1}
     else:
         assert outcome.refused[1][0] is phase
@@ -345,11 +345,11 @@ def test_shares_are_worthless_for_anybody_but_their_receiver():
     honest, _ = recorded(agreed, entropy="misdirected")
 
     def misdirect(message):
-        stolen = part(honest[Phase.CHECK, 2], BOX_BYTES, (0, 1, 3))  # for 2 by 0, 1, 3
+        stolen = part(honest[Stage.CHECK, 2], BOX_BYTES, (0, 1, 3))  # for 2 by 0, 1, 3
         near = (0, 2, 3)
         return join({c: stolen[c] if c in (0, 3) else bytes(BOX_BYTES) for c in near}, near)
 
-    wrong = only_to(Phase.CHECK, 1, misdirect)
+    wrong = only_to(Stage.CHECK, 1, misdirect)
     outcome = secure_sum(agreed, vectors(agreed), to_client=wrong, entropy="misdirected")
     assert outcome.clients[1].shares.keys() == {1}
 
@@ -358,8 +358,8 @@ def test_a_box_is_worthless_for_whoever_has_sealed_it():
     agreed = terms(4)
     honest, _ = recorded(agreed, entropy="sent back")
     near = agreed.neighbours_of(1)
-    own = {c: part(honest[Phase.CHECK, c], BOX_BYTES, agreed.neighbours_of(c))[1] for c in near}
-    sent_back = only_to(Phase.CHECK, 1, lambda _: join(own, near))
+    own = {c: part(honest[Stage.CHECK, c], BOX_BYTES, agreed.neighbours_of(c))[1] for c in near}
+    sent_back = only_to(Stage.CHECK, 1, lambda _: join(own, near))
     outcome = secure_sum(agreed, vectors(agreed), to_client=sent_back, entropy="sent back")
     assert outcome.clients[1].shares.keys() == {1}
 
@@ -378,12 +378,12 @@ def states_until(agreed, phase, me=0):
 
 
 def answer(party, phase, message):
-    if phase is Phase.MASK:
+    if phase is Stage.MASK:
         return party.add_masks(np.zeros(party.terms.length, np.int64), message, b"asked")
     return party.answer(phase, message)
 
 
-@pytest.mark.parametrize("phase", list(Phase)[1:])
+@pytest.mark.parametrize("phase", list(Stage)[1:])
 def test_no_phase_is_answered_before_its_turn(phase):
     party = SecureClient.join(terms(4), 0)
     with pytest.raises(SecureSumError, match="phase advertise is due"):
@@ -391,11 +391,11 @@ def test_no_phase_is_answered_before_its_turn(phase):
     party.advertise()  # to have been asked too early does no harm
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(Stage))
 def test_no_phase_is_answered_twice(phase):
     agreed = terms(4)
     party, message = SecureClient.join(agreed, 0), b""
-    if phase is not Phase.ADVERTISE:
+    if phase is not Stage.ADVERTISE:
         party, message = states_until(agreed, phase)
     assert len(answer(party, phase, message))
     with pytest.raises(SecureSumError, match="each is answered once"):

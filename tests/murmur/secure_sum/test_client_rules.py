@@ -10,13 +10,13 @@ from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.identity import Party, PinnedPeers, public_identity, self_mask_key
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.shares import SEED, Dealing, piece
-from murmur.secure_sum.terms import Phase, SecureSumError, join, join_ids, part
+from murmur.secure_sum.terms import SecureSumError, Stage, join, join_ids, part
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
 
 
 def before_confirm(agreed, me=0):
     """Client ``me`` of an honest sum in which everybody sent a masked vector."""
-    outcome = secure_sum(agreed, vectors(agreed), {me: Phase.CONFIRM})
+    outcome = secure_sum(agreed, vectors(agreed), {me: Stage.CONFIRM})
     return outcome.clients[me]
 
 
@@ -40,7 +40,7 @@ def test_clients_do_not_confirm_a_list_that_cannot_be(message):
 
 def test_clients_do_not_confirm_survivors_that_never_sent_them_shares():
     agreed = terms(6)
-    outcome = secure_sum(agreed, vectors(agreed), {5: Phase.SHARE, 0: Phase.CONFIRM})
+    outcome = secure_sum(agreed, vectors(agreed), {5: Stage.SHARE, 0: Stage.CONFIRM})
     with pytest.raises(SecureSumError, match="not one of this sum's"):
         outcome.clients[0].confirm(join_ids(range(6), range(6)))
 
@@ -52,20 +52,20 @@ def test_clients_do_not_confirm_survivors_that_never_sent_them_shares():
 )
 def test_clients_mask_for_lists_only_that_can_be(included, match):
     agreed = terms(6, minimum=0.6)
-    outcome = secure_sum(agreed, vectors(agreed), {5: Phase.SHARE, 0: Phase.MASK})
+    outcome = secure_sum(agreed, vectors(agreed), {5: Stage.SHARE, 0: Stage.MASK})
     with pytest.raises(SecureSumError, match=match):
         outcome.clients[0].included_in(join_ids(included, range(6)))
 
 
 def test_clients_do_not_mask_where_too_few_of_those_included_have_shown_a_key():
     agreed = terms(6, minimum=0.6)
-    hidden = {5: Phase.ADVERTISE, 4: Phase.ADVERTISE, 0: Phase.MASK}
+    hidden = {5: Stage.ADVERTISE, 4: Stage.ADVERTISE, 0: Stage.MASK}
     outcome = secure_sum(agreed, vectors(agreed), hidden)
     with pytest.raises(SecureSumError, match="3 clients hold shares"):
         outcome.clients[0].included_in(join_ids([0, 1, 2, 4, 5], range(6)))
 
 
-@pytest.mark.parametrize("phase", [Phase.MASK, Phase.CONFIRM])
+@pytest.mark.parametrize("phase", [Stage.MASK, Stage.CONFIRM])
 def test_clients_whose_keys_never_came_do_not_count_in_a_complete_graph(phase):
     # A lying server listed them, and so had a sum of 6 revealed, of which one sides with it, where
     # each was charged for 6 honest clients among at least 7.
@@ -75,7 +75,7 @@ def test_clients_whose_keys_never_came_do_not_count_in_a_complete_graph(phase):
     party.public = {client: party.public[client] for client in range(1, 6)}
     everybody = join_ids(range(10), range(10))
     with pytest.raises(SecureSumError, match="6 clients are left; the sum of fewer than 7"):
-        if phase is Phase.MASK:
+        if phase is Stage.MASK:
             party.included_in(everybody)
         else:
             party.confirm(everybody)
@@ -88,7 +88,7 @@ def test_masks_of_clients_that_were_told_different_things_do_not_cancel():
     plain = {c: np.zeros(50, np.int64) for c in range(4)}
     everybody, fewer = (join_ids(ids, range(4)) for ids in (range(4), (0, 1, 2)))
     for message, asked in ((everybody, b"another model"), (fewer, ASKED)):
-        outcome = secure_sum(agreed, plain, dict.fromkeys(range(4), Phase.MASK))
+        outcome = secure_sum(agreed, plain, dict.fromkeys(range(4), Stage.MASK))
         sent = {
             c: party.add_masks(plain[c], *((message, asked) if c == 0 else (everybody, ASKED)))
             for c, party in outcome.clients.items()
@@ -105,14 +105,14 @@ def test_clients_reveal_nothing_before_enough_neighbours_said_the_same():
     assert agreed.threshold == 4
 
     def fewer(phase, client, message):
-        if (phase, client) == (Phase.REVEAL, 0):
+        if (phase, client) == (Stage.REVEAL, 0):
             words = part(message, 64, range(1, 6))
             return join({c: words[c] for c in (1, 2)}, range(1, 6))
         return message
 
     outcome = secure_sum(agreed, vectors(agreed), to_client=fewer)
     phase, reason = outcome.refused[0]
-    assert phase is Phase.REVEAL and "3 clients hold shares" in reason
+    assert phase is Stage.REVEAL and "3 clients hold shares" in reason
 
 
 def reveal_after(told, agreed):
@@ -120,7 +120,7 @@ def reveal_after(told, agreed):
 
     All had sent their masked vectors. The server passes on every word that fits.
     """
-    outcome = secure_sum(agreed, vectors(agreed), dict.fromkeys(agreed.clients, Phase.CONFIRM))
+    outcome = secure_sum(agreed, vectors(agreed), dict.fromkeys(agreed.clients, Stage.CONFIRM))
     parties = {c: outcome.clients[c] for c in told}
     words = {c: parties[c].confirm(join_ids(told[c], agreed.clients)) for c in told}
     shown, refused = {}, {}

@@ -9,7 +9,7 @@ from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.contradictions import Contradictions
 from murmur.secure_sum.identity import SeenPeers, new_identity, public_identity
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import Phase, join, join_ids, part, part_ids
+from murmur.secure_sum.terms import Stage, join, join_ids, part, part_ids
 from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 
@@ -64,7 +64,7 @@ def test_who_denies_keys_costs_no_more_others_their_place_than_there_are_liars(c
     liars = set(range(CLIENTS - count, CLIENTS))
 
     def lie(agreed, phase, client, sent):
-        if phase is not Phase.SHARE:
+        if phase is not Stage.SHARE:
             return sent
         return without_boxes(agreed, client, sent, victims(agreed, liars))
 
@@ -83,7 +83,7 @@ def test_a_client_that_is_in_few_contradictions_each_does_not_cost_more_either(c
     shared = {6: 6, 7: 5, 8: 4, 9: 3, 10: 3, 11: 2, 12: 2}
 
     def lie(agreed, phase, client, sent):
-        if phase is not Phase.SHARE:
+        if phase is not Stage.SHARE:
             return sent
         whom = {v for v, many in shared.items() if (client + v) % 6 < many}
         return without_boxes(agreed, client, sent, whom)
@@ -99,7 +99,7 @@ def test_who_denies_shares_costs_no_more_others_their_place_than_there_are_liars
     liars = set(range(CLIENTS - count, CLIENTS))
 
     def lie(agreed, phase, client, sent):
-        if phase is not Phase.CHECK:
+        if phase is not Stage.CHECK:
             return sent
         near = agreed.neighbours_of(client)
         whom = near if most == 0 else victims(agreed, liars)
@@ -149,7 +149,7 @@ class Remembered:
     [
         name
         for name, attack in ATTACKS.items()
-        if attack.phase is not Phase.MASK and name != "shuts out a victim"
+        if attack.phase is not Stage.MASK and name != "shuts out a victim"
     ],
 )
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -168,7 +168,7 @@ def test_with_pinned_keys_who_denies_one_goes_and_nobody_else(count):
     keys = {c: public_identity(key) for c, key in fixed.items()}
 
     def lie(phase, client, sent):
-        if phase is not Phase.SHARE or client not in liars:
+        if phase is not Stage.SHARE or client not in liars:
             return sent
         return without_boxes(agreed, client, sent, {0})
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.privacy.policy import Policy
 from murmur.round.secure_party import SecureParties
 from murmur.round.site import DeviceSite
@@ -22,7 +22,7 @@ from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import SeenPeers, read_peers
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import JoinedSums
-from murmur.secure_sum.terms import Phase, SecureSumError, join
+from murmur.secure_sum.terms import SecureSumError, Stage, join
 from tests.murmur.secure_sum.secure_summing import terms
 
 ME = 0
@@ -36,7 +36,7 @@ class Place:
         site = DeviceSite(folder, "a run", Policy.simulation())
         self.parties = SecureParties(site, [ME], OwnerRules(), True)
 
-    def joins(self, run, round=1, phase=Phase.ADVERTISE, message=None):
+    def joins(self, run, round=1, phase=Stage.ADVERTISE, message=None):
         """Its answer, or None; what it says of a refusal is always the same."""
         agreed = terms(3, run=run, round=round)
         asked = {"phase": phase.value, "run": run, "round": round, "clients": [ME], "which": [0]}
@@ -56,7 +56,7 @@ class Place:
         sent = {}
         for client, key in keys.items():
             sent[client] = SecureClient.join(agreed, client, key).advertise()
-        return self.joins(run, 1, Phase.SHARE, join(sent, agreed.neighbours_of(ME)))
+        return self.joins(run, 1, Stage.SHARE, join(sent, agreed.neighbours_of(ME)))
 
     @property
     def size(self):

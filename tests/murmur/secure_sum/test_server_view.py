@@ -8,7 +8,7 @@ from murmur.secure_sum import masks
 from murmur.secure_sum.identity import ADVERTISED_BYTES
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.shares import KEY, SEED
-from murmur.secure_sum.terms import Phase, part
+from murmur.secure_sum.terms import Stage, part
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 
 # One false alarm in ten thousand; the keys are seeded, so the outcome is always the same.
@@ -30,9 +30,9 @@ def test_masked_vectors_look_uniform_however_little_is_in_them(bits):
     agreed = terms(5, length=40_000, bits=bits)
     plain = {c: np.zeros(40_000, np.int64) for c in range(5)}
     plain[1] += 1
-    outcome = secure_sum(agreed, plain, {4: Phase.CONFIRM}, entropy=f"uniform {bits}")
+    outcome = secure_sum(agreed, plain, {4: Stage.CONFIRM}, entropy=f"uniform {bits}")
     sent = {
-        c: masks.unpack(m, agreed.length, bits) for c, m in received(outcome, Phase.MASK).items()
+        c: masks.unpack(m, agreed.length, bits) for c, m in received(outcome, Stage.MASK).items()
     }
     assert len(sent) == 5
     for client, words in sent.items():
@@ -58,7 +58,7 @@ def test_the_test_of_uniformity_notices_a_vector_without_its_mask():
 def test_nothing_that_the_server_receives_holds_a_vector_or_a_secret():
     agreed = terms(7, length=600, bits=8)
     values = vectors(agreed)
-    drops = {1: Phase.MASK, 2: Phase.CONFIRM, 3: Phase.REVEAL}
+    drops = {1: Stage.MASK, 2: Stage.CONFIRM, 3: Stage.REVEAL}
     outcome = secure_sum(agreed, values, drops)
     everything = b"\0".join(message for _, _, message in outcome.seen)
     words = {c: values[c].astype(np.uint8) for c in values}
@@ -71,11 +71,11 @@ def test_nothing_that_the_server_receives_holds_a_vector_or_a_secret():
 
 def test_shares_are_revealed_of_one_secret_of_each_client_and_never_of_both():
     agreed = terms(7, length=20)
-    drops = {0: Phase.MASK, 4: Phase.MASK, 5: Phase.REVEAL}
+    drops = {0: Stage.MASK, 4: Stage.MASK, 5: Stage.REVEAL}
     outcome = secure_sum(agreed, vectors(agreed), drops)
     assert outcome.survivors == (1, 2, 3, 5, 6)
     kinds = {}
-    for holder, message in received(outcome, Phase.REVEAL).items():
+    for holder, message in received(outcome, Stage.REVEAL).items():
         for owner, share in part(message, 32, agreed.clients).items():
             dealing = outcome.server._dealings[owner]
             found = {kind for kind in (SEED, KEY) if dealing.is_share(holder, kind, share)}
@@ -85,8 +85,8 @@ def test_shares_are_revealed_of_one_secret_of_each_client_and_never_of_both():
 
 def test_no_client_that_dropped_before_its_shares_were_out_is_asked_about():
     agreed = terms(5, length=20)
-    outcome = secure_sum(agreed, vectors(agreed), {0: Phase.ADVERTISE, 1: Phase.SHARE})
-    revealed = received(outcome, Phase.REVEAL).values()
+    outcome = secure_sum(agreed, vectors(agreed), {0: Stage.ADVERTISE, 1: Stage.SHARE})
+    revealed = received(outcome, Stage.REVEAL).values()
     assert [part(m, 32, agreed.clients).keys() for m in revealed] == [{2, 3, 4}] * 3
 
 
@@ -106,7 +106,7 @@ def test_the_running_total_stays_masked_until_the_last_mask_is_gone(monkeypatch)
 
     monkeypatch.setattr(masks, "add_mask", watched)
     monkeypatch.setattr(SecureServer, "total", watched_total)
-    outcome = secure_sum(agreed, plain, {3: Phase.MASK}, entropy="running total")
+    outcome = secure_sum(agreed, plain, {3: Stage.MASK}, entropy="running total")
     assert not outcome.total.any()
     assert len(totals) == 3 + 3  # three seeds, and client 3's masks with three survivors
     for running in totals:
@@ -146,6 +146,6 @@ def test_within_a_sum_every_pair_has_its_own_mask_and_every_client_its_own(monke
 def test_advertised_keys_hide_what_they_commit_to():
     agreed = terms(3)
     outcome = secure_sum(agreed, vectors(agreed))
-    for message in received(outcome, Phase.ADVERTISE).values():
+    for message in received(outcome, Stage.ADVERTISE).values():
         assert len(message) == ADVERTISED_BYTES
-    assert len(set(received(outcome, Phase.ADVERTISE).values())) == 3
+    assert len(set(received(outcome, Stage.ADVERTISE).values())) == 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.store import restored
-from murmur.secure_sum.terms import Phase, SecureSumError
+from murmur.secure_sum.terms import SecureSumError, Stage
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors, written
 
 
@@ -26,7 +26,7 @@ def answers(states, phase, messages, values=None):
     for client, message in messages.items():
         party = restored(*states[client])
         try:
-            if phase is Phase.MASK:
+            if phase is Stage.MASK:
                 replies[client] = party.add_masks(values[client], message, ASKED)
             else:
                 replies[client] = party.answer(phase, message)
@@ -43,16 +43,16 @@ def only(replies, group):
 def walk(agreed, values, phase, server, states, messages):
     """The sums of all dropout patterns from ``phase`` on, None where nothing comes out."""
     steps = {
-        Phase.ADVERTISE: SecureServer.keys,
-        Phase.SHARE: SecureServer.shares,
-        Phase.CHECK: check,
-        Phase.MASK: add_all,
-        Phase.CONFIRM: SecureServer.confirmations,
-        Phase.REVEAL: SecureServer.total,
+        Stage.ADVERTISE: SecureServer.keys,
+        Stage.SHARE: SecureServer.shares,
+        Stage.CHECK: check,
+        Stage.MASK: add_all,
+        Stage.CONFIRM: SecureServer.confirmations,
+        Stage.REVEAL: SecureServer.total,
     }
-    order = list(Phase)
+    order = list(Stage)
     replies, after = answers(states, phase, messages, values)
-    least = agreed.threshold if phase in (Phase.CONFIRM, Phase.REVEAL) else agreed.minimum
+    least = agreed.threshold if phase in (Stage.CONFIRM, Stage.REVEAL) else agreed.minimum
     for left in subsets(replies):
         here = copy.deepcopy(server)
         if len(left) < least:
@@ -61,7 +61,7 @@ def walk(agreed, values, phase, server, states, messages):
             yield None
             continue
         found = steps[phase](here, only(replies, left))
-        if phase is Phase.REVEAL:
+        if phase is Stage.REVEAL:
             assert np.array_equal(found, sum(values[client] for client in here.survivors))
             yield found
         else:
@@ -89,14 +89,14 @@ def test_sum_is_exact_for_every_dropout_pattern_of_a_small_cohort(n, threshold):
     states = {c: written(SecureClient.join(agreed, c)) for c in agreed.clients}
     asked = dict.fromkeys(agreed.clients, b"")
     begun = (SecureServer(agreed), states, asked)
-    sums = list(walk(agreed, vectors(agreed), Phase.ADVERTISE, *begun))
+    sums = list(walk(agreed, vectors(agreed), Stage.ADVERTISE, *begun))
     revealed = [total for total in sums if total is not None]
     assert 0 < len(revealed) < len(sums)
 
 
 def random_drops(agreed, rng, most):
     victims = rng.permutation(agreed.clients)[: rng.integers(0, most + 1)]
-    return {int(c): list(Phase)[rng.integers(6)] for c in victims}
+    return {int(c): list(Stage)[rng.integers(6)] for c in victims}
 
 
 @pytest.mark.parametrize("n", [*range(3, 11), 16, 27, 50])
@@ -107,7 +107,7 @@ def test_sum_is_exact_for_random_dropouts_in_larger_cohorts(n):
     drops = random_drops(agreed, rng, n - agreed.threshold)
     outcome = secure_sum(agreed, values, drops)
     assert outcome.abort == ""
-    late = (Phase.CONFIRM, Phase.REVEAL)
+    late = (Stage.CONFIRM, Stage.REVEAL)
     early = {c for c, phase in drops.items() if phase not in late}
     assert set(outcome.survivors) == set(agreed.clients) - early
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
@@ -118,17 +118,17 @@ def test_sum_is_exact_with_a_neighbour_graph_and_dropouts_in_every_phase():
     agreed = terms(40, length=30, bits=9, threshold=0.5, minimum=0.5, **ring)
     values = vectors(agreed)
     drops = {
-        3: Phase.ADVERTISE,
-        9: Phase.SHARE,
-        12: Phase.CHECK,
-        17: Phase.MASK,
-        18: Phase.CONFIRM,
-        31: Phase.REVEAL,
+        3: Stage.ADVERTISE,
+        9: Stage.SHARE,
+        12: Stage.CHECK,
+        17: Stage.MASK,
+        18: Stage.CONFIRM,
+        31: Stage.REVEAL,
     }
     outcome = secure_sum(agreed, values, drops)
     assert outcome.survivors == tuple(c for c in range(40) if c not in (3, 9, 12, 17))
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
-    sent = [len(message) for phase, _, message in outcome.seen if phase is Phase.SHARE]
+    sent = [len(message) for phase, _, message in outcome.seen if phase is Stage.SHARE]
     dealing = 33 + 32 * 8 + 48 * 15
     assert max(sent) <= dealing + 2 + 14 * SEALED_BYTES  # shares go to neighbours only
 
@@ -157,12 +157,12 @@ def test_sum_wraps_at_the_modulus_and_nowhere_else():
 def test_ids_need_not_be_consecutive():
     agreed = terms(clients=[7, 2**40, 1000, 12], length=4)
     values = vectors(agreed)
-    outcome = secure_sum(agreed, values, {1000: Phase.MASK})
+    outcome = secure_sum(agreed, values, {1000: Stage.MASK})
     assert outcome.survivors == (7, 12, 2**40)
     assert np.array_equal(outcome.total, values[7] + values[12] + values[2**40])
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(Stage))
 def test_too_many_dropouts_end_the_sum_in_words_that_say_where(phase):
     agreed = terms(5, threshold=0.67)
     outcome = secure_sum(agreed, vectors(agreed), {0: phase, 1: phase})
@@ -174,5 +174,5 @@ def test_masked_vectors_travel_at_b_bits_for_each_coordinate():
     # 100 clients, one bit each, 81,958 coordinates: the specification's 71,714 bytes.
     agreed = terms(4, length=81_958, bits=(100).bit_length())
     outcome = secure_sum(agreed, vectors(agreed))
-    sizes = {len(message) for phase, _, message in outcome.seen if phase is Phase.MASK}
+    sizes = {len(message) for phase, _, message in outcome.seen if phase is Stage.MASK}
     assert sizes == {71_714}

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from murmur.secure_sum.terms import Terms
+from murmur.secure_sum.terms import SumTerms
 from tests.murmur.secure_sum.secure_summing import terms
 from tests.murmur.secure_sum.transcripts import Transcript
 
@@ -34,7 +34,7 @@ def test_a_calm_transcript_reveals_the_one_sum(n):
 
 
 def test_the_transcripts_notice_thresholds_that_are_too_low(monkeypatch):
-    monkeypatch.setattr(Terms, "_require_safe_threshold", lambda self: None)
+    monkeypatch.setattr(SumTerms, "_require_safe_threshold", lambda self: None)
     low = dataclasses.replace(terms(8, minimum=0.5), threshold=2, minimum=4)
     found = [Transcript(8, number, low, calm=True).run().violations() for number in range(20)]
     assert any("both secrets" in line for lines in found for line in lines)

@@ -34,7 +34,7 @@ from murmur.secure_sum.keys import (
 )
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
-from murmur.secure_sum.terms import Phase, SecureSumError, Terms, join, join_ids, part
+from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
 FORGERIES = ("none", "multiple", "copy", "one identity", "stranger")
@@ -54,7 +54,7 @@ class Told:
 class Coalition:
     """What the server and its clients hold at the end."""
 
-    terms: Terms
+    terms: SumTerms
     colluders: frozenset[int]
     shares: dict[int, dict[int, set[int]]] = field(default_factory=dict)  # by owner and secret
     masked: dict[int, Told] = field(default_factory=dict)
@@ -124,7 +124,9 @@ class Coalition:
 class Transcript:
     """One sum of ``n`` clients; all choices follow from ``seed``."""
 
-    def __init__(self, n: int, seed: int, terms: Terms | None = None, calm: bool = False) -> None:
+    def __init__(
+        self, n: int, seed: int, terms: SumTerms | None = None, calm: bool = False
+    ) -> None:
         self.rng = np.random.default_rng([n, seed])
         self.terms = terms or self._terms(n)
         self.rate = 0.0 if calm else self.rng.choice([0.0, 0.02, 0.2])
@@ -158,12 +160,12 @@ class Transcript:
         self.honest = [c for c in terms.clients if c not in self.colluders]
         ads = {c: party.advertise() for c, party in self.parties.items()}
         self._forge(ads)
-        dealt = self._phase(Phase.SHARE, {c: self._near(c, ads) for c in terms.clients})
-        sent = self._phase(Phase.CHECK, self._boxes(dealt, ads))
+        dealt = self._phase(Stage.SHARE, {c: self._near(c, ads) for c in terms.clients})
+        sent = self._phase(Stage.CHECK, self._boxes(dealt, ads))
         self._mask([c for c in terms.clients if c in sent])
         self._confirm_and_reveal()
 
-    def _phase(self, phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+    def _phase(self, phase: Stage, messages: Mapping[int, bytes]) -> dict[int, bytes]:
         answers = {}
         for client, message in messages.items():
             found = self._ask(client, phase, message, messages)
@@ -172,7 +174,7 @@ class Transcript:
         return answers
 
     def _ask(
-        self, client: int, phase: Phase, message: bytes, others: Mapping[int, bytes], **more: bytes
+        self, client: int, phase: Stage, message: bytes, others: Mapping[int, bytes], **more: bytes
     ) -> bytes | None:
         """What ``client`` answers; None where it says nothing, or no longer."""
         party = self.parties[client]
@@ -188,8 +190,8 @@ class Transcript:
         if how == "swap":
             message = others[int(self.rng.choice(list(others)))]
         if how == "delay":
-            self._try(party, Phase.REVEAL, message)
-            self._try(party, Phase.ADVERTISE, message)
+            self._try(party, Stage.REVEAL, message)
+            self._try(party, Stage.ADVERTISE, message)
         answer = self._try(party, phase, message, **more)
         if how == "repeat":
             again = self._try(party, phase, message, **more)
@@ -197,17 +199,17 @@ class Transcript:
         return answer
 
     def _try(
-        self, party: SecureClient, phase: Phase, message: bytes, asked: bytes = b""
+        self, party: SecureClient, phase: Stage, message: bytes, asked: bytes = b""
     ) -> bytes | None:
         try:
-            if phase is Phase.MASK:
+            if phase is Stage.MASK:
                 ones = np.ones(self.terms.length, np.int64)
                 answer = party.add_masks(ones, message, asked).tobytes()
             else:
                 answer = party.answer(phase, message, self.peers)
         except SecureSumError:
             return None
-        if party.me not in self.colluders and phase in (Phase.CHECK, Phase.CONFIRM, Phase.REVEAL):
+        if party.me not in self.colluders and phase in (Stage.CHECK, Stage.CONFIRM, Stage.REVEAL):
             self.said.append(answer)
         return answer
 
@@ -265,7 +267,7 @@ class Transcript:
         for c in there:
             other = other_model and self.rng.random() < 0.2
             asked = b"another model" if other else b"a model"
-            answer = self._ask(c, Phase.MASK, messages[c], messages, asked=asked)
+            answer = self._ask(c, Stage.MASK, messages[c], messages, asked=asked)
             party = self.parties[c]
             if answer is not None and c not in self.colluders:
                 known = frozenset(party.public)
@@ -282,7 +284,7 @@ class Transcript:
         messages = {c: join_ids(s, terms.clients) for c, s in told.items()}
         words = {}
         for c in masked:
-            word = self._ask(c, Phase.CONFIRM, messages[c], messages)
+            word = self._ask(c, Stage.CONFIRM, messages[c], messages)
             if word is not None:
                 words[c] = word
         asked = {}
@@ -293,7 +295,7 @@ class Transcript:
             shown = {v: w for v, w in {**same, **lent}.items() if v in terms.neighbours_of(c)}
             asked[c] = join(shown, terms.neighbours_of(c))
         for c in asked:
-            if self._ask(c, Phase.REVEAL, asked[c], asked) is not None:
+            if self._ask(c, Stage.REVEAL, asked[c], asked) is not None:
                 self.coalition.confirmed.add(terms.parted(self.parties[c].survivors))
 
     def _word_for(self, colluder: int, party: SecureClient) -> bytes:
@@ -350,7 +352,7 @@ class Transcript:
                 if c < v and agree(private_key(self.parties[c].channel), key) in everything:
                     self.coalition.leaked.append(f"what clients {c} and {v} agree on")
 
-    def _terms(self, n: int) -> Terms:
+    def _terms(self, n: int) -> SumTerms:
         """A complete graph or a ring, with as many colluders as it can stand."""
         rng = self.rng
         for _ in range(100):

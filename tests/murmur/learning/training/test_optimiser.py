@@ -31,7 +31,7 @@ def test_the_proximal_term_pulls_towards_the_anchor() -> None:
 
 def test_a_step_of_sgd_splits_into_retention_and_pull() -> None:
     how = Optimisation(0.1, proximal_mu=2.0)
-    assert how.retention == pytest.approx(1 - 0.1 * 2.0)
+    assert how.weight_factor == pytest.approx(1 - 0.1 * 2.0)
     assert how.pull == pytest.approx(0.2)
 
 

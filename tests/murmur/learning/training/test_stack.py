@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning import models
 from murmur.learning.clustering import autoencoder
-from murmur.learning.training.stack import Share
+from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import bnn
 
 SHAPE, CLASSES = (1, 16, 16), 4
 MODELS = {
@@ -30,19 +30,19 @@ def examples(count: int = 150) -> tuple[np.ndarray, np.ndarray]:
     return images.astype(np.float32), labels
 
 
-def shares(trainer: Trainer, sizes: list[int], seed: int = 0) -> list[Share]:
+def shares(trainer: Trainer, sizes: list[int], seed: int = 0) -> list[ClientBatch]:
     """Clients of several sizes, with a start and a stream of their own; some with a correction."""
     rng = np.random.default_rng(7)
     rows = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
     starts = [trainer.initial(np.random.default_rng(k)) for k in range(len(sizes))]
     corrections = [None, *(0.1 * start for start in starts[1:])]
     return [
-        Share(start, own, np.random.default_rng((seed, k)), correction)
+        ClientBatch(start, own, np.random.default_rng((seed, k)), correction)
         for k, (start, own, correction) in enumerate(zip(starts, rows, corrections, strict=True))
     ]
 
 
-def one_by_one(trainer: Trainer, data, clients: list[Share], **how) -> np.ndarray:
+def one_by_one(trainer: Trainer, data, clients: list[ClientBatch], **how) -> np.ndarray:
     results = []
     for client in clients:
         trainer.load(client.start)
@@ -140,7 +140,7 @@ def test_bad_arguments_are_named(change, message) -> None:
     trainer, (images, labels) = Trainer(MODELS["mlp"], SHAPE, CLASSES), examples()
     how = {"labels": labels, "indices": np.arange(5), "lr": 0.1, "batch_size": 8, "steps": 1}
     how |= change
-    share = Share(trainer.parameters(), how.pop("indices"), np.random.default_rng(0))
+    share = ClientBatch(trainer.parameters(), how.pop("indices"), np.random.default_rng(0))
     with pytest.raises(ValueError, match=message):
         trainer.stack.train(images, how.pop("labels"), [share], **how)
 

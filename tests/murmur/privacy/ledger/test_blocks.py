@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from murmur.privacy.events import PureEvent, RandomizedResponseEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError, Status, database
-from murmur.privacy.ledger.blocks import LARGEST, MARK, names_in, together
+from murmur.privacy.ledger.blocks import MARK, MAX_BLOCK_IDS, decode_ids, encode_ids
 from murmur.privacy.ledger.chain import History
 from murmur.privacy.policy import Refusal
 from tests.murmur.privacy.ledger.ledger_cases import assert_refused, digest, edit, reseal
@@ -32,27 +32,27 @@ def path(tmp_path):
 @given(st.sets(st.integers(0, 3_000), min_size=1), st.sets(st.text(min_size=1)))
 def test_names_come_back_from_the_texts_that_name_them_together(numbers, words):
     names = {*map(str, numbers), *words}
-    texts = together(names)
-    found = [name for text in texts for name in names_in(text)]
+    texts = encode_ids(names)
+    found = [name for text in texts for name in decode_ids(text)]
     assert sorted(found) == sorted(names)
-    assert all(len(names_in(text)) <= LARGEST for text in texts)
+    assert all(len(decode_ids(text)) <= MAX_BLOCK_IDS for text in texts)
 
 
 @given(st.text(), st.sampled_from(["", MARK]))
 def test_no_text_is_read_as_a_block_that_was_not_made(text, mark):
     try:
-        names = names_in(mark + text)
+        names = decode_ids(mark + text)
     except ValueError:
         assert mark
     else:
-        assert len(names) == len(set(names)) <= LARGEST
+        assert len(names) == len(set(names)) <= MAX_BLOCK_IDS
         assert mark or list(names) == [text] or text.startswith(MARK)
 
 
 @pytest.mark.parametrize("ranges", ["", "2-1", "0-1024", "3,2", "1,1", "1-", "-1", "0-9999999999"])
 def test_a_list_that_could_name_a_client_twice_or_too_many_is_refused(ranges):
     with pytest.raises(ValueError, match="is no list of clients"):
-        names_in(MARK + ranges)
+        decode_ids(MARK + ranges)
 
 
 def test_a_round_of_all_takes_one_entry_for_1024_clients(path):

@@ -55,7 +55,7 @@ def test_the_fewest_survivors_hold_all_of_the_noise():
     )
     spread = total.std() * mechanism.grid / mechanism.sigma
     assert abs(spread - 1) < 5 / math.sqrt(2 * total.size)
-    assert abs(total).max() < 25 * mechanism.reach
+    assert abs(total).max() < 25 * mechanism.max_abs
 
 
 def test_a_single_message_is_worth_a_single_share():
