@@ -41,10 +41,10 @@ from pydantic import Field
 
 from fl_app.config import conf_files
 from fl_app.config.building import require
-from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
+from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.renamed import new_choice
+from fl_app.config.renamed import KEYS, new_choice, with_present_keys
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -297,11 +297,16 @@ def load(path: Path) -> DictConfig:
     """
     try:
         config = OmegaConf.load(path)
-        if not isinstance(config, DictConfig) or not set(groups()) - OPTIONAL_GROUPS <= set(config):
+        if not isinstance(config, DictConfig) or not _required_groups() <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
-        return finished(config)
+        return finished(with_present_keys(config))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
+
+
+def _required_groups() -> set[str]:
+    """Groups of which every run has a choice."""
+    return set(groups()) - OPTIONAL_GROUPS - STRATEGY_GROUPS.keys()
 
 
 def _is_group(override: Override) -> bool:
@@ -341,6 +346,8 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
     """What an unknown ``key`` may have been meant to be: another's, or another choice's setting."""
     elsewhere = conf_files.keys_by_choice(conf)
+    if key in KEYS:
+        return f"is called {KEYS[key]} now; set {KEYS[key]}={value}"
     if key in elsewhere:
         choice, *more = elsewhere[key]
         also = f" and {len(more)} more" if more else ""
@@ -422,7 +429,14 @@ def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
 @functools.lru_cache(maxsize=64)
 def _composed(conf: Roots, choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     """``_base``, and the file of each group that is in it."""
-    config = _raw_compose(list(choices), hydra=True)
+    try:
+        config = _raw_compose(list(choices), hydra=True)
+    except ConfigError as error:
+        for choice in choices:
+            strategy = STRATEGY_GROUPS.get(choice.partition("=")[0])
+            if strategy and "Could not override" in str(error):
+                raise ConfigError(f"{choice}: is for strategy={strategy}") from error
+        raise
     with open_dict(config):
         chosen = config.pop("hydra").runtime.choices
     return config, {str(group): str(name) for group, name in chosen.items()}
@@ -447,8 +461,8 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
 
 def check_run(config: DictConfig) -> None:
     """ConfigError unless every group is there and the settings of none have allowed values."""
-    wanted = [name for name in groups() if name not in OPTIONAL_GROUPS]
-    for key in (*RUN_SETTINGS, *wanted):
+    wanted = _required_groups()
+    for key in (*RUN_SETTINGS, *sorted(wanted)):
         if key not in config:
             raise ConfigError(f"{key}: is missing; do not remove it (`~{key}`)")
         if key in wanted and not isinstance(config[key], DictConfig):
