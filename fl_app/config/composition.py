@@ -9,19 +9,17 @@ that both end in follow (``finished``), then ``auto`` and the keys. Files and wo
 caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
 folder of classes composes anew. What a cache holds is read-only or copied.
 
-Composing decides four things besides. Where nobody chooses features, columns and texts have their
+Composing decides three things besides. Where nobody chooses features, columns and texts have their
 own in place of a strategy's for images (``suited``). ``privacy.threat=null`` becomes the
-strategy's own threat.
-``auto`` in conf/compute becomes what this machine's
-installation and processor have: what is compiled sums in another order than PyTorch does, so the
-decision is recorded in config.yaml and handed to every process among the overrides, instead of
-being each machine's own. And equal settings have equal keys (``job_key``), on every machine.
+strategy's own threat. ``auto`` in conf/compute becomes what this machine's installation and
+processor have: what is compiled sums in another order than PyTorch does, so the decision is
+recorded in config.yaml and handed to every process among the overrides, instead of being each
+machine's own.
 """
 
 import copy
 import difflib
 import functools
-import hashlib
 import json
 import math
 import threading
@@ -43,6 +41,7 @@ from fl_app.config import conf_files
 from fl_app.config.building import require
 from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, new_choice, with_present_keys
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
@@ -63,27 +62,9 @@ RUN_SETTINGS: dict[str, Any] = {
     "keep_checkpoints": bool,
 }
 
-# What a run's result does not depend on: where and how it runs, and what is said about it.
-MACHINE = (
-    "run_dir",
-    "run_name",
-    "results_dir",
-    "sweep",
-    "keep_checkpoints",
-    "engine",
-    "compute",  # but for rounding; see PRECISION
-    "tracking",
-    "about",
-    "privacy.search",  # what a choice among runs costs
-    "dataset.root",
-    "dataset.cache",
-    "dataset.download",
-)
 VOCABULARY = "model.vocabulary"
-PRECISION = "compute.precision"  # bfloat16 is more than another rounding
 DECIDED = ("compute.fused", PRECISION, VOCABULARY)  # what may be ``auto``
 PROMISES = ("privacy.threat", "privacy.unit", "privacy.delta")  # say what a budget is to promise
-FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
 _composing = threading.Lock()
 
@@ -561,58 +542,3 @@ def changed(config: DictConfig, key: str, value: object) -> DictConfig:
     OmegaConf.set_readonly(copied, False)
     OmegaConf.update(copied, key, value)
     return copied
-
-
-def job_key(config: DictConfig, base: Path) -> str:
-    """Ten hexadecimal digits for a composed ``config``: equal settings have equal keys.
-
-    The key names a job's folder in a sweep, on every machine, so that the same command finds what
-    is done. What a result does not depend on (``MACHINE``) is no part of it; a precision that
-    changes results is, and so are the absolute paths of the files in ``FILES``.
-
-    Args:
-        config: the composed configuration.
-        base: where relative paths start.
-    """
-    settings = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(settings, dict)
-    for name in MACHINE:
-        node, last = _parent(settings, name)
-        node.pop(last, None)
-    precision = OmegaConf.select(config, PRECISION, default="fp32")
-    if precision != "fp32":
-        settings["precision"] = precision
-    if not settings.get("audit", {}).get("canaries"):
-        settings.pop("audit", None)
-    for name in FILES:
-        node, last = _parent(settings, name)
-        if node.get(last) is not None:
-            node[last] = str(base / Path(str(node[last])).expanduser())
-    return digest(_plain(settings))
-
-
-def digest(content: Any) -> str:
-    """The first ten hexadecimal digits of the SHA-256 of JSON content, its keys sorted."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def _parent(settings: dict, name: str) -> tuple[dict, str]:
-    """The mapping that holds the setting of this dotted ``name``, and the name's last part."""
-    *path, last = name.split(".")
-    for step in path:
-        settings = settings.get(step) or {}
-    return settings, last
-
-
-def _plain(value: Any) -> Any:
-    """JSON content in which 5 and 5.0 are the same number."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        if value.is_integer():
-            return int(value)
-        return repr(value)
-    return value

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas
 
-from fl_app.config.composition import MACHINE, PRECISION
+from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.intervals import interval, is_share, spread
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
