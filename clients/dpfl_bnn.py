@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
+from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings
+from murmur.algorithms.dpfl_bnn.network import refresh_statistics
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
 from murmur.learning.metrics import evaluate_logits
-from murmur.papers.dpfl_bnn.bits import ReleaseSettings
-from murmur.papers.dpfl_bnn.network import refresh_statistics
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.random import experiment_rng

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.learning.codec import BitCodec, Integers
-from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
 from strategies.parts import OwnModels

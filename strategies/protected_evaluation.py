@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms import protected_results
 from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
-from murmur.papers import protected_results
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator

@@ -43,7 +43,7 @@ from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, gr
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.renamed import KEYS, new_choice, with_present_keys
+from fl_app.config.renamed import KEYS, new_choice, present_keys, present_targets
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -280,7 +280,8 @@ def load(path: Path) -> DictConfig:
         config = OmegaConf.load(path)
         if not isinstance(config, DictConfig) or not _required_groups() <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
-        return finished(with_present_keys(config))
+        settings = present_keys(present_targets(OmegaConf.to_container(config)))
+        return finished(OmegaConf.create(settings))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
 

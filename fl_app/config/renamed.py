@@ -4,7 +4,8 @@ A word that is typed with an earlier name is answered with the present one. Word
 are read with it, and so are their configurations.
 """
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from collections.abc import Mapping
+from typing import Any
 
 CHOICES = {"partition": {"legacy": "privatekt_authors"}}
 KEYS = {
@@ -17,6 +18,12 @@ _RULES = {  # the classes of earlier ``strategy.aggregation``, and the settings 
     "median": ("Median", ()),
     "trimmed_mean": ("TrimmedMean", ("trimmed",)),
     "krum": ("Krum", ("malicious", "selected")),
+}
+TARGETS = {
+    "murmur.learning.data.partitions.Legacy": (
+        "murmur.algorithms.privatekt.partition.AuthorsPartition"
+    ),
+    "murmur.papers.dpfl_bnn.network.bnn": "murmur.algorithms.dpfl_bnn.network.bnn",
 }
 
 
@@ -36,18 +43,26 @@ def current(word: str) -> str:
     return f"{key}={choice}"
 
 
-def with_present_keys(config: DictConfig) -> DictConfig:
-    """Returns a recorded ``config`` with the group ``aggregation``, where its strategy had keys."""
-    rule = OmegaConf.select(config, "strategy.aggregation")
-    if rule not in _RULES or "aggregation" in config:
-        return config
-    name, settings = _RULES[rule]
-    with open_dict(config):
-        made = {"_target_": f"strategies.robust.{name}", "_partial_": True}
-        for key in ("aggregation", "trimmed", "malicious", "selected"):
-            value = config.strategy.pop(key)
-            if key in settings:
-                made[key] = value
-        config.aggregation = made
-        config.strategy.server.aggregation = made
-    return config
+def present_targets(settings: Any) -> Any:
+    """A recorded configuration with the present names of classes that have moved."""
+    if isinstance(settings, Mapping):
+        return {key: present_targets(value) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [present_targets(value) for value in settings]
+    if isinstance(settings, str):
+        return TARGETS.get(settings, settings)
+    return settings
+
+
+def present_keys(settings: Any) -> Any:
+    """A recorded configuration with ``aggregation`` in place of the strategy's earlier keys."""
+    strategy = settings.get("strategy", {})
+    rule = strategy.get("aggregation") if isinstance(strategy, Mapping) else None
+    if not isinstance(rule, str) or rule not in _RULES or "aggregation" in settings:
+        return settings
+    name, taken = _RULES[rule]
+    made: dict[str, Any] = {"_target_": f"strategies.robust.{name}", "_partial_": True}
+    made |= {key: strategy[key] for key in taken}
+    rest = {key: value for key, value in strategy.items() if f"strategy.{key}" not in KEYS}
+    rest["server"] = {**strategy["server"], "aggregation": made}
+    return {**settings, "strategy": rest, "aggregation": made}

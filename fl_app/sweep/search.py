@@ -115,9 +115,9 @@ def replaced(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
 
 def conclusion(folder: Path, search: Search) -> list[str]:
     """What the search in ``folder`` came to: its best trial, how to do it again, what it costs."""
-    from fl_app.report.reading import read
+    from fl_app.run.load import load_runs
 
-    runs = read(folder).runs
+    runs = load_runs(folder).runs
     scored = [(i, run.metrics["accuracy_last_5"]) for i, run in enumerate(runs, 1) if run.metrics]
     scored = [(i, value) for i, value in scored if value is not None]
     if not scored:
@@ -141,7 +141,7 @@ def conclusion(folder: Path, search: Search) -> list[str]:
 
 def statement(folder: Path) -> list[str]:
     """What keeping the best trial of the search in ``folder`` costs, for people."""
-    from fl_app.report.reading import read
+    from fl_app.run.load import load_runs
     from murmur.privacy.accounting import Threat, View
     from murmur.privacy.accounting.best_of import (
         DISTRIBUTION,
@@ -154,7 +154,7 @@ def statement(folder: Path) -> list[str]:
 
     drawn = json.loads((folder / "search.json").read_text(encoding="utf-8"))
     mean = drawn["mean"]
-    done = [run for run in read(folder).runs if run.statement is not None and run.metrics]
+    done = [run for run in load_runs(folder).runs if run.statement is not None and run.metrics]
     if len(done) < drawn["trials"]:
         number = f"{len(done)} of {pluralize(drawn['trials'], 'trial')}"
         verb = "is" if len(done) == 1 else "are"

@@ -4,9 +4,9 @@ The words after it are settings as for a run (``experiment=nbafl_rounds privacy.
 prints the convergence bound over T and over K, marks the optima, and with ``--out`` draws them. The
 bound's constants are assumed, or, with ``--estimate ROUNDS``, estimated from a short run without
 noise on the configured data; where the bound does not hold then, the curves that it measured take
-its place. The estimate looks at the data without protection (docs/nbafl.md).
+its place. The estimate looks at the data without protection (research/nbafl/README.md).
 
-Bound and curves are those of ``murmur.papers.nbafl.convergence``, noise that of the algorithm
+Bound and curves are those of ``murmur.algorithms.nbafl.convergence``, noise that of the algorithm
 itself; symbols are the paper's: T rounds, K clients in each, N clients, m examples of the smallest,
 s the noise on a coordinate of a broadcast model.
 """
@@ -26,8 +26,8 @@ import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.tools.options import parser_of
-from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
-from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.algorithms.nbafl.convergence import Constants, Curve, EstimatedConstants
+from murmur.algorithms.nbafl.noise import NbaflNoise
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}

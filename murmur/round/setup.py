@@ -1,7 +1,7 @@
 """What a strategy is built with.
 
 ``SumSetup`` is the part that phases and sums read, so that somebody else's app can have them
-without the rest (``murmur.flower.server``); ``ServerSetup`` is all of it.
+without the rest (``murmur.flower.private_grid``); ``ServerSetup`` is all of it.
 """
 
 from collections.abc import Mapping

@@ -8,9 +8,9 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
+from murmur.algorithms.kd_dpfl import labels
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.kd_dpfl import labels
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RepeatedEvent

@@ -7,9 +7,9 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
+from murmur.algorithms.protected_results import CLEAN_TOTAL
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.noise import NoiseGenerator

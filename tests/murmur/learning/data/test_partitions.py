@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmur.algorithms.privatekt.partition import AuthorsPartition
 from murmur.learning.data import class_counts
 from murmur.learning.data.class_counts import (
     apportion,
@@ -11,7 +12,6 @@ from murmur.learning.data.class_counts import (
     symmetric_dirichlet,
 )
 from murmur.learning.data.partitions import IID, Dirichlet, QuantitySkew, Shards, Virtual
-from murmur.papers.privatekt.partition import AuthorsPartition
 from murmur.random import experiment_rng
 
 CLASSES = 10
