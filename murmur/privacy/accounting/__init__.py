@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adjacency",
-    "Spend",
+    "PrivacyCost",
     "Threat",
     "Unit",
     "UnsupportedEventError",
