@@ -95,14 +95,14 @@ def watched(published):
         replace(draft, path, **options)
 
     def evaluated(strategy, model):
-        published.out(strategy.round.number, model)
+        published.out(strategy.rounds.outcome.number, model)
         published.step("evaluate")
         return evaluate(strategy, model)
 
     def appended(folder, row):
         checkpoint = folder.load_checkpoint()
-        assert checkpoint.trained is None
-        published.out(checkpoint.round, checkpoint.model)
+        assert checkpoint.run.trained is None
+        published.out(checkpoint.run.round, checkpoint.run.model)
         published.step("row")
         append(folder, row)
 
@@ -175,7 +175,7 @@ from strategies.base import CohortStrategy
 from fl_app.cli import main
 
 def evaluate(strategy, model):
-    if strategy.round.number == 1:
+    if strategy.rounds.outcome.number == 1:
         np.save(sys.argv[1], model)
         os.kill(os.getpid(), signal.SIGKILL)
     return {}

@@ -383,9 +383,9 @@ def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
 
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
-    strategy.resume(secure_run.load_checkpoint().state)
-    assert strategy.sums.least_survivors == 6
-    assert strategy.report.secure_exposure(NonPrivateEvent(), {}).per_round.honest_clients == 5
+    strategy.rounds.resume(secure_run.load_checkpoint().run)
+    assert strategy.rounds.sums.least_survivors == 6
+    assert strategy.rounds.exposure_in_sums(NonPrivateEvent(), {}).per_round.honest_clients == 5
 
 
 @pytest.mark.parametrize(
