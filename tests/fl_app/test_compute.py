@@ -27,7 +27,7 @@ def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
     InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
-    model = results.load_checkpoint().model
+    model = results.load_checkpoint().run.model
     return model, results.rows()
 
 

@@ -99,7 +99,7 @@ def test_iid_and_skewed_owners_give_the_same_model_up_to_noise(tmp_path):
     found = []
     for name, partition in (("iid", "iid"), ("skewed", "dirichlet")):
         words = ["privacy.epsilon=inf", f"partition={partition}"]
-        found.append(run_inline(tmp_path / name, *words, small=SMALL).load_checkpoint().model)
+        found.append(run_inline(tmp_path / name, *words, small=SMALL).load_checkpoint().run.model)
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
 
 

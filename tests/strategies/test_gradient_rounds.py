@@ -56,7 +56,7 @@ def test_without_noise_every_round_is_a_step_along_the_clipped_gradients(tmp_pat
     words = ["privacy.epsilon=inf", "protection.clipping.norm=0.5", "strategy.length=30"]
     folder, experiment = trained(tmp_path, *words)
     head = Head(experiment.trainer, "test")
-    model = folder.load_checkpoint().model
+    model = folder.load_checkpoint().run.model
     wanted = by_hand(experiment, 3)
     np.testing.assert_allclose(head.weights(model), wanted[1:], atol=2e-4)
     np.testing.assert_allclose(head.biases(model), 0.3 * wanted[0], atol=2e-4)
@@ -116,7 +116,7 @@ def test_a_centre_is_what_the_clients_features_have_in_common(tmp_path):
     head = Head(experiment.trainer, "test")
     people = experiment.population
     rows = [unit(people.dataset.train.images[i]).mean(axis=0) for i in people.shards]
-    found = head.centre(folder.load_checkpoint().model)
+    found = head.centre(folder.load_checkpoint().run.model)
     np.testing.assert_allclose(found, np.mean(rows, axis=0), atol=1e-5)
     scores = json.loads((folder.path / "metrics.json").read_text())
     assert scores["accuracy"] > 0.6

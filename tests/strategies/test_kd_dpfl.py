@@ -232,7 +232,7 @@ def test_a_student_of_the_votes_needs_no_federation(tmp_path):
     controls = ["strategy.spending.mode=tight", "strategy.spending.general=false"]
     folder = run_inline(tmp_path / "run", *RUN, *controls)
     assert [row["answered"] for row in folder.rows()] == [0, 0, 0]
-    model = folder.load_checkpoint().model
+    model = folder.load_checkpoint().run.model
     assert not np.array_equal(model, np.zeros_like(model))
     assert folder.metrics()["epsilon_proven"] == pytest.approx(8.0, rel=0.01)
 
@@ -284,10 +284,10 @@ def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, 
         patch.setattr(KdDpfl, "update", lambda *_: (_ for _ in ()).throw(CrashError()))
         with pytest.raises(CrashError):
             run_inline(path, *RUN)
-    before = RunFolder(path).load_checkpoint().state["targets"]
+    before = RunFolder(path).load_checkpoint().run.algorithm["targets"]
     monkeypatch.setattr(KdDpfl, "learn", lambda *_: pytest.fail("asked again"))
     folder = run_inline(path, *RUN)
-    assert np.array_equal(folder.load_checkpoint().state["targets"], before)
+    assert np.array_equal(folder.load_checkpoint().run.algorithm["targets"], before)
     assert [row["round"] for row in folder.rows()] == [0, 1, 2]
     assert len(label_charges(path)) == 2
 

@@ -135,7 +135,7 @@ def test_the_bit_of_an_adaptive_norm_is_paid_for_beside_a_noised_sum():
 def test_no_adversary_is_stated_who_sees_sums_only():
     words = ["protection=distributed", "privacy=local", "privacy.secure_aggregation=simulated"]
     found = strategy(*words, "privacy.threat=local", "privacy.epsilon=8")
-    found.participations.update(range(8))
+    found.rounds.participations.update(range(8))
     assert [exposure.threat for exposure in found.claims().exposures()] == [Threat.LOCAL]
 
 
