@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from murmur.algorithms.dpfl_bnn.network import BatchNorm, bnn
 from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import BatchNorm, bnn
 
 
 def main() -> None:

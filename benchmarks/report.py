@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import describe_machine
-from fl_app.report import page as report
-from fl_app.report.figures import byte_count
-from fl_app.report.reading import read
+from fl_app.run.load import load_runs
+from murmur_report import page as report
+from murmur_report.figures import byte_count
 
 if TYPE_CHECKING:
     from playwright.sync_api import CDPSession
@@ -35,7 +35,7 @@ def main() -> int:
     if chromium is None:
         print("no Chromium here: install Debian's package chromium", file=sys.stderr)
         return 2
-    source = read(Path(options.folder))
+    source = load_runs(Path(options.folder))
     pages = {"murmur report": report.page(source, datetime.now())}
     print(describe_machine("playwright"))
     for name, html in pages.items():

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from murmur.papers.privatekt.answers import LabelQuery, Votes
+from murmur.algorithms.privatekt.answers import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum.client import SecureClient

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, is_finite
+from murmur.checks import is_finite
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import RecordKey
+from murmur.random import experiment_rng
 from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it

@@ -1,7 +1,7 @@
 """Second moments of classes, the client: sums over its records, with its share of the noise.
 
 It is asked twice: before the round for Σ f/‖f‖, the centre of its features, and in it for each
-class's Σ u uᵀ about that centre (``murmur.papers.class_moments``). Whatever centre the server
+class's Σ u uᵀ about that centre (``murmur.algorithms.class_moments``). Whatever centre the server
 sends, no u is longer than 1, and whatever a record holds: one that is not finite is one of zeros.
 
 With a record as unit a release covers the exchange of one record for another. Up to its noise it
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clients.base import Client, ClientSetup, Codec, Event, LocalData, NoiseGenerator, Task
+from murmur.algorithms.class_moments import CENTRE, NoisySum, Releases
 from murmur.learning.linear_model import Head
-from murmur.papers.class_moments import CENTRE, NoisySum, Releases
 
 
 class ClassMomentsClient(Client):

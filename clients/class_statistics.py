@@ -1,8 +1,9 @@
 """Class statistics, the client: one matrix that says what its classes look like.
 
-A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``murmur.papers.class_statistics``).
-φ are the run's features, or the images' coordinates in the pool; nothing is trained, and the model
-that the server sends is not used. Whatever the server says of coordinates, the norm stays 1.
+A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1
+(``murmur.algorithms.class_statistics``). φ are the run's features, or the images' coordinates in
+the pool; nothing is trained, and the model that the server sends is not used. Whatever the server
+says of coordinates, the norm stays 1.
 """
 
 import math
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, vector_canary
+from murmur.algorithms.class_statistics import StatisticsRelease, located, moments
 from murmur.learning.codec import Codec
 from murmur.learning.linear_model import require_linear
-from murmur.papers.class_statistics import StatisticsRelease, located, moments
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.noise import NoiseGenerator

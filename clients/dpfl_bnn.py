@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from murmur.common import experiment_rng
+from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings
+from murmur.algorithms.dpfl_bnn.network import refresh_statistics
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
 from murmur.learning.metrics import evaluate_logits
-from murmur.papers.dpfl_bnn.bits import ReleaseSettings
-from murmur.papers.dpfl_bnn.network import refresh_statistics
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 from murmur.settings import Count, Positive, settings
 
 EVALUATE = "evaluate"

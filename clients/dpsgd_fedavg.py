@@ -1,7 +1,7 @@
 """Federated averaging over clients that train by DP-SGD: every example is protected at its client.
 
-Abadi et al., CCS 2016 (``murmur.papers.dpsgd`` has the equations), inside McMahan et al., AISTATS
-2017. What leaves is the model, post-processing of the noisy sums.
+Abadi et al., CCS 2016 (``murmur.algorithms.dpsgd`` has the equations), inside McMahan et al.,
+AISTATS 2017. What leaves is the model, post-processing of the noisy sums.
 """
 
 import math
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task
 from clients.local_training import PrivateTraining
+from murmur.algorithms.dpsgd import LocalDpSgd
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.papers.dpsgd import LocalDpSgd
 
 
 class DpSgdClient(Client):

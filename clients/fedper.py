@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import FedAvgClient
 from clients.local_training import LocalSgd
+from murmur.algorithms.fedper import shared_size
 from murmur.learning.codec import Codec, WeightCodec
 from murmur.learning.training.stack import ClientBatch
 from murmur.learning.vector_layout import VectorLayout
-from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 
 EVALUATE = "evaluate"

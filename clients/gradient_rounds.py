@@ -3,9 +3,9 @@
     G_i = n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x) + τ·log π_i))ᵀ,   φ(x) = (b, f(x))
     g_i = clip_C( flat_q(G_i) )
 
-(``murmur.papers.gradient_rounds``). What the protection bounds is g_i as a whole, so that nothing
-needs to be known of features, labels or the number of examples. With ``model=centred`` the client
-is asked once, before the rounds, for the mean direction of its features.
+(``murmur.algorithms.gradient_rounds``). What the protection bounds is g_i as a whole, so that
+nothing needs to be known of features, labels or the number of examples. With ``model=centred`` the
+client is asked once, before the rounds, for the mean direction of its features.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from pydantic import Field
 
 from clients.base import ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.fedavg import ProtectedClient
+from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre
+from murmur.algorithms.gradient_rounds import flattened, gradient
 from murmur.learning.codec import Codec
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
-from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre
-from murmur.papers.gradient_rounds import flattened, gradient
 from murmur.privacy.protection import Protection
 from murmur.settings import Positive
 

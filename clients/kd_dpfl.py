@@ -4,7 +4,7 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024.
 
 * purpose ``label`` (large clients): train a teacher on the own data, label the public images that
-  the server names (``murmur.papers.kd_dpfl.labels``). The labels cost ε_label, however many
+  the server names (``murmur.algorithms.kd_dpfl.labels``). The labels cost ε_label, however many
   there are.
 * purpose ``train`` (general clients; large ones if they join): DP-SGD with the client's own ε_g,i;
   or NbAFL's noise on the clipped model.
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
 from clients.local_training import PrivateTraining
+from murmur.algorithms.dpsgd import Lots
+from murmur.algorithms.kd_dpfl.budget import Scheme, Sections
+from murmur.algorithms.kd_dpfl.labels import NoisyModel, Teacher, TeacherTraining
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.papers.dpsgd import Lots
-from murmur.papers.kd_dpfl.budget import Scheme, Sections
-from murmur.papers.kd_dpfl.labels import NoisyModel, Teacher, TeacherTraining
 
 
 class KdDpflClient(Client):

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, NoiseGenerator, Task
-from murmur.common import is_finite
+from murmur.algorithms.dpsgd import LocalDpSgd, train_privately
+from murmur.checks import is_finite
 from murmur.learning.training import batches, trial
 from murmur.learning.training.stack import ClientBatch
-from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.settings import Count, Positive, settings
@@ -111,7 +111,7 @@ class LocalTraining:
 
 
 class PrivateTraining:
-    """DP-SGD of ``client`` (``murmur.papers.dpsgd``), each client at an ε of its own.
+    """DP-SGD of ``client`` (``murmur.algorithms.dpsgd``), each client at an ε of its own.
 
     The protected unit is the budget's, a record or the whole client, nulled or not. The noise is
     inside the training, so no sum with other clients hides it any better.

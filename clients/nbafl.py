@@ -10,7 +10,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222, alg
 Symbols: C = ``clip``, μ = ``proximal_mu``, σ_U = ``NbaflNoise.upload_sigma``. The noise is discrete
 Gaussian on a grid of at most σ_U/2¹⁶; every amount follows from the client's own settings, never
 from the server. With ``privacy.sensitivity=dpsgd`` local training itself is private
-(``murmur.papers.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
+(``murmur.algorithms.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
+from murmur.algorithms.dpsgd import Lots, train_privately
+from murmur.algorithms.nbafl.noise import BOUNDED_CHANGE, NbaflNoise, NbaflSettings
 from murmur.learning.codec import GridCodec
 from murmur.learning.training.dpsgd import SENSITIVITY, ClippingNorm, DpSgd
 from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trial import require_separate_examples
-from murmur.papers.dpsgd import Lots, train_privately
-from murmur.papers.nbafl.noise import BOUNDED_CHANGE, NbaflNoise, NbaflSettings
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.mechanisms.grid import quantize_nearest

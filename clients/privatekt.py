@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, Codec, Event, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
-from murmur.common import experiment_rng
+from murmur.algorithms.privatekt.answers import AnswerKind, DisjointLabels, LabelQuery, answer_kind
+from murmur.algorithms.privatekt.labeller import Labeller
 from murmur.learning.linear_model import require_linear
-from murmur.papers.privatekt.answers import AnswerKind, DisjointLabels, LabelQuery, answer_kind
-from murmur.papers.privatekt.labeller import Labeller
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 
 
 class LabelClient(Client):

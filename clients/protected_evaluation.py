@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
+from murmur.algorithms.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.learning.codec import Codec, GridCodec
-from murmur.papers.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.mechanisms.grid import quantize_simplex
 from murmur.privacy.record_choice import fixed_sample

@@ -1,15 +1,15 @@
 """Votes, the client: train locally, vote on the labels of public images, add a share of noise.
 
 The question is PrivateKT's (``clients.privatekt``), the answer is for sums: one-hot rows plus the
-client's share of discrete Gaussian noise (``murmur.papers.privatekt``), against a server that
+client's share of discrete Gaussian noise (``murmur.algorithms.privatekt``), against a server that
 sees sums only, or against everybody with ``privacy.threat=local``.
 """
 
 from clients.base import ClientSetup
 from clients.local_training import LocalSgd
 from clients.privatekt import LabelClient
-from murmur.papers.privatekt.answers import Votes
-from murmur.papers.privatekt.labeller import Labeller
+from murmur.algorithms.privatekt.answers import Votes
+from murmur.algorithms.privatekt.labeller import Labeller
 from murmur.settings import Decay
 
 

@@ -18,9 +18,9 @@ from clients.base import Client, TaskError
 from fl_app.config.composition import compose
 from fl_app.engines.inline import run_config
 from fl_app.run.results import RunFolder
-from murmur.common import experiment_rng
 from murmur.learning.codec import BitCodec
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.random import experiment_rng
 from strategies.base import CohortStrategy
 
 # γ is set below and keeps no budget, so none is promised: docs/new-algorithm.md has one that does.

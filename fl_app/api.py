@@ -5,6 +5,8 @@ Examples:
     >>> result.metrics["accuracy"], result.folder                     # doctest: +SKIP
     >>> frame = results("runs/sweep-epsilons")                        # doctest: +SKIP
     >>> frame.groupby("privacy.epsilon")["accuracy"].mean()           # doctest: +SKIP
+
+`murmur-report` stands on this module alone: ``__all__`` holds what it needs, too.
 """
 
 import threading
@@ -14,16 +16,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fl_app
-from fl_app.config.errors import ConfigError
-from fl_app.report.reading import read, read_run
+from fl_app import version
+from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.overrides import flat_texts
+from fl_app.console import console
+from fl_app.run.data_card import HEADING, DataCard
+from fl_app.run.intervals import INTERVAL, interval, is_share, spread, with_interval
+from fl_app.run.load import (
+    PartitionCounts,
+    Run,
+    RunSet,
+    load_run,
+    load_runs,
+    number,
+    run_records,
+    typed,
+    value_of,
+    varied_values,
+)
+from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
+from fl_app.tools.options import parser_of
 from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
     import pandas
 
-    from fl_app.run.data_card import DataCard
-
-__all__ = ["ConfigError", "Result", "data_card", "results", "run"]
+__all__ = [
+    "HEADING",
+    "INTERVAL",
+    "LAST_ROUNDS",
+    "ConfigError",
+    "DataCard",
+    "PartitionCounts",
+    "Result",
+    "Run",
+    "RunSet",
+    "console",
+    "data_card",
+    "flat_texts",
+    "interval",
+    "is_share",
+    "load_run",
+    "load_runs",
+    "nearest",
+    "number",
+    "parser_of",
+    "results",
+    "run",
+    "run_records",
+    "short_name",
+    "show_epsilon",
+    "spread",
+    "typed",
+    "value_of",
+    "varied_values",
+    "version",
+    "with_interval",
+]
 
 _TURNS = threading.Lock()
 
@@ -99,12 +148,12 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
             console.print(line, soft_wrap=True, highlight=False)
         with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
             ready.run()
-    done = read_run(ready.folder.path)
+    done = load_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None
     return Result(ready.folder.path, done.rows, done.metrics, done.statement)
 
 
-def data_card(overrides: Sequence[str] = ()) -> "DataCard":
+def data_card(overrides: Sequence[str] = ()) -> DataCard:
     """What a run would understand of its data, without the run: counts and names, no row.
 
     ``print`` shows it as `murmur data` does, below its heading: no ε covers these facts.
@@ -132,6 +181,4 @@ def results(folder: str | Path) -> "pandas.DataFrame":
     fl_app.require("report", "pandas")
     import pandas
 
-    from fl_app.report.tables import run_records
-
-    return pandas.DataFrame(run_records(read(Path(folder))))
+    return pandas.DataFrame(run_records(load_runs(Path(folder))))

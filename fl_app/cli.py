@@ -3,7 +3,7 @@
 ``murmur key=value ...`` runs once, ``murmur -m key=a,b ...`` sweeps, ``murmur WORD ...`` opens one
 of the tools below. Each tool is a function ``(argv) -> exit status`` of a module in
 ``fl_app.tools``, imported when it is called: ``main``, or what ``SHARED`` names where several share
-a module.
+a module. Tools of ``PACKAGED`` come from packages beside the core (``fl_app.packages``).
 
 Exit statuses: 0, 1 where a run or what a tool looked at failed, 2 where the input is wrong, 130
 after Ctrl-C. What is wrong with the input is one sentence on standard error.
@@ -29,7 +29,8 @@ import fl_app
 import fl_app.console
 from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError, nearest
-from murmur.common import counted, printable
+from fl_app.packages import load_entry
+from murmur.format import pluralize, printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -60,17 +61,16 @@ TOOLS = {
     "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
 }
 
+# Tools of packages beside the core: word -> package.
+PACKAGED = {"audit": "murmur-report", "guard": "murmur-guard", "report": "murmur-report"}
 # Tools that share a module: word -> module:function.
 SHARED = {
     "completion": "menu:completion",
     "experiments": "menu:list_experiments",
-    "guard": "device:guard",
     "onnx": "export:onnx",
     "predict": "export:predict",
-    "report": "report:report",
     "rerun": "repeat:rerun",
     "resume": "repeat:resume",
-    "statement": "report:statement",
     "supernode": "device:supernode",
 }
 
@@ -142,7 +142,10 @@ def _require_working_directory() -> None:
 
 
 def _tool(word: str) -> Callable[[list[str]], int]:
-    """What a word opens: ``main`` of its module, or its own function of a shared one."""
+    """Returns what a word opens: an entry of its package, or a function of its module."""
+    if word in PACKAGED:
+        entry: Callable[[list[str]], int] = load_entry("murmur.tools", word, PACKAGED[word])
+        return entry
     module, _, function = SHARED.get(word, f"{word}:main").partition(":")
     opened: Callable[[list[str]], int] = getattr(
         importlib.import_module(f"fl_app.tools.{module}"), function
@@ -247,7 +250,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     sweep = Sweep.plan(words)
     if not any(map(is_hydra, words)):
         warm_up(sweep)
-    with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
+    with console.status(f"checking {pluralize(len(sweep.unfinished()), 'job')}"):
         cards, expected = sweep.check()
     for card in cards:
         _show_card(card, console)

@@ -1,6 +1,6 @@
 """Settings: frozen dataclasses whose fields carry their own ranges, and say so in one sentence.
 
-Apart from ``murmur.common``, since pydantic takes a third of a second to import and a ledger, a
+Apart from ``murmur.checks``, since pydantic takes a third of a second to import and a ledger, a
 device's help and an error message do without.
 """
 
@@ -94,7 +94,7 @@ def field_hints(kind: Any) -> dict[str, Any]:
 
 
 def allowed_by(hint: Any, faults: Iterable[str]) -> str:
-    """What ``hint`` allows, in the words behind "must": "be an integer of at least 1, or null".
+    """Values that ``hint`` allows, in words behind "must": "be an integer of at least 1, or null".
 
     Args:
         hint: a type, with ``Annotated`` and pydantic's ``Field`` for a range.

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import band, canvas, curve, save
-from fl_app.report.reading import Run, read
-from fl_app.report.settings import final, value_of
+from fl_app.run.load import Run, load_runs
 from fl_app.run.progress import show_epsilon
+from murmur_report.settings import final, value_of
 
 
 def by_value(runs: Sequence[Run], key: str | None) -> dict[str, list[Run]]:
@@ -54,7 +54,7 @@ def main() -> None:
         "--log", action="store_true", help="a logarithmic axis, marked at KEY's values"
     )
     options = parser.parse_args()
-    runs = [run for run in read(options.sweep).runs if run.state == "finished"]
+    runs = [run for run in load_runs(options.sweep).runs if run.state == "finished"]
     if not runs:
         parser.error(f"{options.sweep}: holds no finished run; `murmur resume` goes on with one")
     figure, [axes] = canvas()

@@ -2,7 +2,7 @@
 
 An algorithm of this project's own for few owners of many records; there is no paper. Clients
 release the centre of their features before the one round, and in it each class's second moments
-about it (``murmur.papers.class_moments``). Everything after the sums is post-processing.
+about it (``murmur.algorithms.class_moments``). Everything after the sums is post-processing.
 """
 
 import math
@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from murmur.algorithms import class_moments
 from murmur.learning.linear_model import Head
-from murmur.papers import class_moments
 from murmur.settings import Positive
 from strategies.base import Codec, Event, Integers, Parameters, ServerSetup, Unit
 from strategies.gradient_rounds import Centred

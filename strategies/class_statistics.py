@@ -3,7 +3,7 @@
 Every client releases once, under secure sums, what its classes look like in fixed features φ. Their
 sum W is a first linear model. Labels spread from it over the unlabelled public pool (Zhou et al.
 2003), a ridge regression on them gives W₀, and what the sum says beyond the pool is added to it
-(``murmur.papers.class_statistics.posterior``). Few settings, one round, d·C numbers up:
+(``murmur.algorithms.class_statistics.posterior``). Few settings, one round, d·C numbers up:
 what any other algorithm should beat where there is a public pool. Everything after the sum is
 post-processing.
 """
@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.learning.public_labels import LabelSpreading
-from murmur.papers.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup
 
 
@@ -37,7 +37,7 @@ class ClassStatistics(CohortStrategy):
         How many numbers clients release for each class; None: as many as there are features.
     coordinates : str
         What these numbers are of: "features", or "pool", an image's place in the pool
-        (``murmur.papers.class_statistics.coordinates``), which needs ``spreading``.
+        (``murmur.algorithms.class_statistics.coordinates``), which needs ``spreading``.
     spreading : mapping or None
         Settings of ``LabelSpreading``; None: the noisy sum alone is the model.
     """

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning import clustering
 from murmur.privacy.protection import Protection
+from murmur.random import experiment_rng
 from murmur.round.server_step import Sgd
 from murmur.settings import Count
 from strategies.base import Parameters, ServerSetup

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.learning.codec import BitCodec, Integers
-from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.round.own_models import OwnModels
 from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup

@@ -1,15 +1,15 @@
 """Federated averaging over clients that train by DP-SGD, the server: the mean by size.
 
-Abadi et al., CCS 2016 (``murmur.papers.dpsgd``), inside McMahan et al., AISTATS 2017. The usual way
-to protect records in a federation, and KD-DPFL's competitor ("DP-SGD over all clients"). Sizes are
-public: they are the weights and set the lots' sampling rates, so neighbours differ by one record
-nulled, which costs what one record less does.
+Abadi et al., CCS 2016 (``murmur.algorithms.dpsgd``), inside McMahan et al., AISTATS 2017. The usual
+way to protect records in a federation, and KD-DPFL's competitor ("DP-SGD over all clients"). Sizes
+are public: they are the weights and set the lots' sampling rates, so neighbours differ by one
+record nulled, which costs what one record less does.
 """
 
 import numpy as np
 
+from murmur.algorithms.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.learning.codec import Integers, WeightCodec
-from murmur.papers.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from strategies.base import Adjacency, Claimed, Claims, CohortStrategy, Parameters, ServerSetup
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms.fedper import shared_size
 from murmur.learning.vector_layout import VectorLayout
-from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
 from murmur.round.own_models import OwnModels
 from murmur.round.server_step import Sgd

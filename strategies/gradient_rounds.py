@@ -1,8 +1,8 @@
 """Rounds of clipped gradients on fixed features, the server: W ← W + (L/T)·mean, and nothing else.
 
 An algorithm of this project's own for federations without a public pool; there is no paper. Clients
-send one gradient a round (``murmur.papers.gradient_rounds``) and take no local step. Protection and
-server step are choices as in federated averaging; DP-FTRL over the same rounds is
+send one gradient a round (``murmur.algorithms.gradient_rounds``) and take no local step. Protection
+and server step are choices as in federated averaging; DP-FTRL over the same rounds is
 ``protection=matrix``. With ``model=centred`` the mean direction of all features is released before
 the rounds, for a part of the budget of its own, and taken away from them.
 """
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre, centre
+from murmur.algorithms.gradient_rounds import LEAST_SIGNAL, kept_share
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
-from murmur.papers.class_moments import CENTRE, CentreSum, beside_centre, centre
-from murmur.papers.gradient_rounds import LEAST_SIGNAL, kept_share
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
@@ -236,7 +236,7 @@ class GradientRounds(Centred, FedAvg):
     def foretold(self) -> Foretold | None:
         """What is left of the score without noise, by public numbers alone; None: nothing is lost.
 
-        (``murmur.papers.gradient_rounds.kept_share``).
+        (``murmur.algorithms.gradient_rounds.kept_share``).
         """
         ratio = self.signal_to_noise()
         if ratio is None:

@@ -4,13 +4,13 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
 
 1. clients are large or general by public sizes
-2. large clients label the public set, once, before round 1     (``murmur.papers.kd_dpfl.labels``)
+2. large clients label the public set, once, before round 1   (``murmur.algorithms.kd_dpfl.labels``)
 3. the labelled public set is a *special client*, which trains here: its images are public and
    its labels are the server's own. In one round, from the same model w as everybody,
 
        w ← (Σ n_i w_i + n_s w_s) / (Σ n_i + n_s),    n_s = min(q, ½ of all)
 
-4. the total ε is shared by labels and uploads                  (``murmur.papers.kd_dpfl.budget``)
+4. the total ε is shared by labels and uploads                (``murmur.algorithms.kd_dpfl.budget``)
 
 Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import experiment_rng
+from murmur.algorithms.dpsgd import Lots, signal_to_noise, train_privately
+from murmur.algorithms.kd_dpfl.budget import Scheme, Sections
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.public_labels import plurality
 from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
-from murmur.papers.dpsgd import Lots, signal_to_noise, train_privately
-from murmur.papers.kd_dpfl.budget import Scheme, Sections
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.random import experiment_rng
 from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
 from strategies.base import (

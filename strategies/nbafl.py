@@ -7,7 +7,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222. One
 2. w = Σ p_i w̃_i, p_i = |D_i| / Σ|D_j| over those who answered
 3. broadcast w + N(0, σ_D² I), σ_D from the p_i of this very round
 
-Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``murmur.papers.nbafl.noise``,
+Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``murmur.algorithms.nbafl.noise``,
 which has the formulas. Sums and both noises are integers on one grid.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.algorithms.dpsgd import Lots, signal_to_noise
+from murmur.algorithms.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.learning.codec import GridCodec, Integers
-from murmur.papers.dpsgd import Lots, signal_to_noise
-from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.accounting.gaussian import FINE_SHARE
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, repeated

@@ -9,8 +9,8 @@ Nature Communications 14 (2023), s41467-023-38794-x. One round:
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
 
-All but the answers stands in ``murmur.papers.privatekt``. With ``answers=disjoint``, which is not
-the paper's, every client has K images of its own and the server computes posteriors.
+All but the answers stands in ``murmur.algorithms.privatekt``. With ``answers=disjoint``, which is
+not the paper's, every client has K images of its own and the server computes posteriors.
 ``strategy=votes`` asks the same question and takes sums. Symbols: K = ``K``, C = ``classes``.
 """
 
@@ -20,11 +20,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, three_digits
+from murmur.algorithms.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
+from murmur.algorithms.privatekt.knowledge import KnowledgeBuffer, Learning
+from murmur.format import format_number
 from murmur.learning.public_labels import cohort_for_plurality
-from murmur.papers.privatekt.answers import AnswerKind, LabelQuery, SharedLabels, answer_kind
-from murmur.papers.privatekt.knowledge import KnowledgeBuffer, Learning
 from murmur.privacy.events import ComposedEvent, Event
+from murmur.random import experiment_rng
 from strategies.base import (
     Claimed,
     Claims,
@@ -187,7 +188,7 @@ class PrivateKT(LabelStrategy):
         needed = cohort_for_plurality(self.answers.keep, self.classes)
         if self.setup.cohort_size >= needed:
             return []
-        each = three_digits(self.epsilon / self.K)
+        each = format_number(self.epsilon / self.K)
         return [
             f"clients_per_round={self.setup.cohort_size}: at ε={each} per "
             f"label, plurality needs about {needed} clients (60% agreement, z=2.5); the labels "

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import three_digits
+from murmur.algorithms import protected_results
+from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
-from murmur.papers import protected_results
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -143,7 +143,7 @@ class ProtectedClustering(ClientEvaluation):
         """The true ε of the document's noise; scores that say no more than noise."""
         found = super().warnings()
         if self.result.seed_compat:
-            really = three_digits(2 * self.result.epsilon)
+            really = format_number(2 * self.result.epsilon)
             found.append(
                 f"seed_compat=true: the noise assumes Δ=1, so epsilon={self.result.epsilon:g} is "
                 f"really {really} for each result; no claim is made of it"

@@ -6,8 +6,8 @@ share of discrete Gaussian noise (``clients.votes``). The server sees noisy coun
 not in the paper. Symbols: K = ``K``.
 """
 
-from murmur.papers.privatekt import answers
-from murmur.papers.privatekt.knowledge import Learning
+from murmur.algorithms.privatekt import answers
+from murmur.algorithms.privatekt.knowledge import Learning
 from strategies.base import ServerSetup
 from strategies.privatekt import LabelStrategy
 

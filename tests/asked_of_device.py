@@ -23,10 +23,10 @@ from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.hosts import build_client, build_evaluator, build_trainer
 from fl_app.run.population import Population, build_features
+from murmur.algorithms.class_moments import CENTRE
 from murmur.learning.data.datasets import Dataset, Examples
 from murmur.learning.features.components import with_components
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.class_moments import CENTRE
 from murmur.privacy.events import Adjacency, Unit, releases
 from tests.charge_tape import charged, losses
 

@@ -19,7 +19,7 @@ FLOORS = {
     "murmur/learning": 1,
     "murmur/privacy": 1,
     "murmur/compat": 2,
-    "murmur/papers": 2,
+    "murmur/algorithms": 2,
     "murmur/secure_sum": 2,
     "murmur/round": 3,
     "murmur/flower": 4,
@@ -156,23 +156,6 @@ def test_imports_point_down(files):
     upward = {"murmur/privacy/a.py": ast.parse("from strategies.base import CohortStrategy")}
     beside = {"clients/a.py": ast.parse("def f():\n    from strategies.base import CohortStrategy")}
     assert len(imports_up(upward)) == len(imports_up(beside)) == 1
-
-
-# What each package of packages/ may import of the core.
-DOORS = {"murmur-kernels": re.compile(r"murmur\.(learning|papers\.dpfl_bnn|common)\b")}
-
-
-def outside_its_door(package: str, tree: ast.Module) -> list[str]:
-    """Modules of the core that a file of ``package`` imports and may not."""
-    return [name for name in imported(tree) if not DOORS[package].match(name)]
-
-
-def test_packages_stand_on_their_doors_alone():
-    for package in (PROJECT / "packages").iterdir():
-        for path in package.glob("murmur_*/**/*.py"):
-            assert outside_its_door(package.name, ast.parse(path.read_text("utf-8"))) == [], path
-    beside = ast.parse("from murmur.round import host")
-    assert outside_its_door("murmur-kernels", beside) == ["murmur.round"]
 
 
 def test_the_core_names_no_package(files):

@@ -28,9 +28,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.testing import Grid
 from murmur.compat.flower_messages import identify
 from murmur.round.site import SimulatedSite
-from tests.strategies.grid import Grid
 
 PROJECT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{PROJECT / folder}/" for folder in ("murmur", "clients", "strategies", "fl_app"))

@@ -44,7 +44,7 @@ from fl_app.config.building import require
 from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.renamed import new_choice
+from fl_app.config.renamed import new_choice, present_targets
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -299,7 +299,7 @@ def load(path: Path) -> DictConfig:
         config = OmegaConf.load(path)
         if not isinstance(config, DictConfig) or not set(groups()) - OPTIONAL_GROUPS <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
-        return finished(config)
+        return finished(OmegaConf.create(present_targets(OmegaConf.to_container(config))))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
 

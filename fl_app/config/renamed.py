@@ -4,7 +4,17 @@ A word that is typed with an earlier name is answered with the present one. Word
 are read with it.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 CHOICES = {"partition": {"legacy": "privatekt_authors"}}
+
+TARGETS = {
+    "murmur.learning.data.partitions.Legacy": (
+        "murmur.algorithms.privatekt.partition.AuthorsPartition"
+    ),
+    "murmur.papers.dpfl_bnn.network.bnn": "murmur.algorithms.dpfl_bnn.network.bnn",
+}
 
 
 def new_choice(group: str, choice: str) -> str | None:
@@ -19,3 +29,14 @@ def current(word: str) -> str:
     if choice is None:
         return word
     return f"{key}={choice}"
+
+
+def present_targets(settings: Any) -> Any:
+    """A recorded configuration with the present names of classes that have moved."""
+    if isinstance(settings, Mapping):
+        return {key: present_targets(value) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [present_targets(value) for value in settings]
+    if isinstance(settings, str):
+        return TARGETS.get(settings, settings)
+    return settings

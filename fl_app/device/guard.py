@@ -29,11 +29,13 @@ from flwr.common.serde import context_to_proto, message_to_proto
 
 from fl_app.device import guarded, node_settings, resident
 from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
-from murmur.common import printable, private_folder, replace_file
 from murmur.compat.flower_runtime import TaskInput
+from murmur.files import owner_only_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.format import printable
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import log_error
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
@@ -227,7 +229,7 @@ class LockedApp:
             asked = guarded.framed(head, parts)
             answer = self._run(scratch, asked, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
-        private_folder(kept.parent)
+        owner_only_folder(kept.parent)
         _forget_states(kept.parent)
         replace_file(kept, state)
         content = RecordDict({"metrics": MetricRecord(found["metrics"])})
@@ -245,7 +247,7 @@ class LockedApp:
     def _scratch(self) -> Iterator[Path]:
         """An empty folder, whose removal nobody waits for: how long it takes is the app's doing."""
         above = self.folder / _SCRATCH
-        private_folder(above)
+        owner_only_folder(above)
         _remove_all(above)  # one app runs at a time: what is there, a kill has left
         scratch = Path(tempfile.mkdtemp(dir=above))
         try:

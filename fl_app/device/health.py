@@ -16,7 +16,7 @@ from flwr.app import Message, RecordDict
 
 from fl_app.device.node_settings import device_folder
 from fl_app.prometheus_file import NAME, Figures, read, write
-from murmur.common import private_folder
+from murmur.files import owner_only_folder
 from murmur.privacy.policy import Policy
 from murmur.round.task import log_error
 from murmur.round.wire import message_size
@@ -94,7 +94,7 @@ class Health:
                     values["murmur_device_last_answer_timestamp_seconds"] = self.arrived
         if self.host is not None:
             values |= _spent(self.host.ledger, self.host.site.policy)
-        private_folder(self.folder)
+        owner_only_folder(self.folder)
         write(path, Figures(MEANINGS, values, ("clients", self.clients)))
         # Monitoring passes a file's time on, and how long training took may depend on the data.
         os.utime(path, (self.arrived, self.arrived))

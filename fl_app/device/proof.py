@@ -22,8 +22,8 @@ import h11
 import httpcore
 import httpx
 
-from murmur.common import framed
 from murmur.compat.flower_runtime import Runtime, RuntimeApiError
+from murmur.format import framed
 
 PATH = "/v1/murmur/proof"
 ANSWER_SECONDS = 30.0  # as Flower's client has for any other answer

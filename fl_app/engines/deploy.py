@@ -23,7 +23,7 @@ from fl_app.config.settings import FederationSettings, pool_digest
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
-from murmur.common import private
+from murmur.files import owner_only
 from murmur.round.task import RunError
 from murmur.settings import settings
 
@@ -102,7 +102,7 @@ class DeployEngine:
         )
         assert process.stdout is not None
         try:
-            with open(folder.path / "flower.log", "a", encoding="utf-8", opener=private) as log:
+            with open(folder.path / "flower.log", "a", encoding="utf-8", opener=owner_only) as log:
                 for line in process.stdout:
                     log.write(line)
                     log.flush()

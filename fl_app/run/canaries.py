@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, LocalData, Task, has_canaries, null_records
-from murmur.common import experiment_rng
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import LEAST_CANARIES, CanaryAudit
 from murmur.privacy.events import is_gaussian
 from murmur.privacy.guarantee import Exposure, Guarantee
+from murmur.random import experiment_rng
 from strategies.base import CohortStrategy
 
 

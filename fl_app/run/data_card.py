@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from rich.cells import cell_len, set_cell_size
 
 from fl_app.run.population import Population, described, image_population
-from murmur.common import printable
+from murmur.format import printable
 from murmur.learning.data import datasets
 from murmur.learning.data.examples import Dataset, Examples
 from murmur.learning.data.shards import ClientShards, DisjointShards

@@ -27,7 +27,7 @@ from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population, population
-from murmur.common import private_folder
+from murmur.files import owner_only_folder
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
 from murmur.learning.process import has_compiler, tune_heap
@@ -358,7 +358,7 @@ def values_of(
         ConfigError: the settings cannot be.
         LedgerError: the ledger is damaged, or is not the one that the policy names.
     """
-    private_folder(site.folder)
+    owner_only_folder(site.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     noise = host.noise_of_this_thread
     record_key = RecordKey(site.folder / "records.key")

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import building, composition, conf_files, errors, settings
-from murmur.common import experiment_rng
 from murmur.learning.data.cells import nfc
 from murmur.learning.data.class_counts import label_counts
 from murmur.learning.data.datasets import DataError, Dataset
@@ -30,6 +29,7 @@ from murmur.learning.data.shards import ClientShards, DisjointShards
 from murmur.learning.data.splits import Unseen, require_taught
 from murmur.learning.features.bins import Bins
 from murmur.learning.features.components import Features, Fitted, featured
+from murmur.random import experiment_rng
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
 """Keys of conf/features that a server reads and devices do not."""

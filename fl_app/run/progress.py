@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fl_app.console import WIDE, LiveDisplay
 from fl_app.run.results import RunFolder
-from murmur.common import counted, three_digits
+from murmur.format import format_number, pluralize
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import card
@@ -86,7 +86,7 @@ def describe(row: dict[str, Any]) -> str:
     if "accuracy" in row:
         parts.append(f"accuracy {row['accuracy']:.3f}")
     if row["failed"]:
-        parts.append(f"{counted(len(row['failed']), 'client')} failed")
+        parts.append(f"{pluralize(len(row['failed']), 'client')} failed")
     return "  ".join(parts)
 
 
@@ -149,7 +149,7 @@ def show_epsilon(value: float | str | None) -> str:
         return "none"
     if float(value) == math.inf:
         return "∞"
-    return three_digits(float(value))
+    return format_number(float(value))
 
 
 def short_name(key: str, among: Iterable[str]) -> str:
@@ -225,7 +225,7 @@ def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
     metrics = folder.metrics() or {}
     missing = ""
     if metrics.get("failed"):
-        missing = f"; {counted(metrics['failed'], 'answer')} failed"
+        missing = f"; {pluralize(metrics['failed'], 'answer')} failed"
     if not any(row["counted"] for row in folder.rows() if row["round"] > 0):
         return [f"refused: no round was accepted, and nothing was learnt{missing}"]
     accuracy = metrics.get("accuracy")
@@ -235,7 +235,7 @@ def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
     if is_at_chance(accuracy, labels):
         beside = f": no better than chance ({chance(labels):.3f}), nothing was learnt{missing}"
     figure = f"accuracy {accuracy:.3f}"
-    last = f"{figure} after {counted(metrics['rounds'], 'round')}"
+    last = f"{figure} after {pluralize(metrics['rounds'], 'round')}"
     if metrics["rounds"] == 1:
         return [last + beside, figure + beside]
     over = min(LAST_ROUNDS, metrics["rounds"])

@@ -54,7 +54,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
-from murmur.common import private, private_folder, replace_file
+from murmur.files import owner_only, owner_only_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
 from murmur.privacy.statement import Statement
@@ -96,7 +96,7 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).absolute()  # "." has no name
         try:
-            private_folder(self.path)
+            owner_only_folder(self.path)
             probe = self.path / ".writable"
             probe.touch()
             probe.unlink()
@@ -208,7 +208,7 @@ class RunFolder:
         Raises:
             ValueError: a number is not finite; JSON has no sign for it.
         """
-        with open(self.rows_path, "a", encoding="utf-8", opener=private) as file:
+        with open(self.rows_path, "a", encoding="utf-8", opener=owner_only) as file:
             file.write(row_line(row))
             file.flush()
             os.fsync(file.fileno())
@@ -266,7 +266,7 @@ class RunFolder:
         self._write("model.safetensors", save(dict(tensors), about))
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
-        """``partition.json``: who holds what, as ``fl_app.report.reading.Held`` reads it."""
+        """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""
         self._write("partition.json", json.dumps(held).encode())
 
     def save_data_digests(self, digests: Mapping[str, str]) -> None:
@@ -576,7 +576,8 @@ class Checkpoint:
             ConfigError: another setting differs (the first by name), or there are fewer rounds
                 than were done.
         """
-        old = flat(json.loads(json.dumps(self.settings)))  # as a checkpoint keeps them
+        kept = json.loads(json.dumps(self.settings))  # as a checkpoint has them
+        old = flat(renamed.present_targets(kept))
         new = flat(json.loads(json.dumps(settings)))
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)

@@ -27,12 +27,12 @@ from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.population import Population
-from murmur.common import three_digits
+from murmur.algorithms.gradient_rounds import start_from_names
+from murmur.format import format_number
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.linear_model import Head
 from murmur.learning.metrics import Metric, metrics, over_owners
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.gradient_rounds import start_from_names
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.guarantee import departures
 from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, SimulatedPlacement
@@ -164,7 +164,7 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
         because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
-            f"{three_digits(planned)} of a {budget.unit} by the end{because}; its noise does not "
+            f"{format_number(planned)} of a {budget.unit} by the end{because}; its noise does not "
             "follow from this budget, as that of Murmur's algorithms does (in a class of your own: "
             "`setup.budget`); set privacy.epsilon=inf to promise none"
         )

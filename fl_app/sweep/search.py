@@ -21,7 +21,8 @@ from omegaconf import DictConfig
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.progress import show_epsilon, shown_path
-from murmur.common import counted, private_folder, replace_file
+from murmur.files import owner_only_folder, replace_file
+from murmur.format import pluralize
 
 SWEEPER = "hydra/sweeper"
 HELD_OUT = 200  # examples that a search chooses on where the command does not say
@@ -87,7 +88,7 @@ class Search:
         assert self.trials is not None, "a charged search has a mean"
         path = folder / "search.json"
         if not path.exists():
-            private_folder(folder)
+            owner_only_folder(folder)
             kept: dict[str, Any] = {"mean": self.trials, "trials": draw_trials(self.trials)}
             kept["seed"] = secrets.randbelow(2**31)
             replace_file(path, json.dumps(kept).encode())
@@ -114,9 +115,9 @@ def replaced(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
 
 def conclusion(folder: Path, search: Search) -> list[str]:
     """What the search in ``folder`` came to: its best trial, how to do it again, what it costs."""
-    from fl_app.report.reading import read
+    from fl_app.run.load import load_runs
 
-    runs = read(folder).runs
+    runs = load_runs(folder).runs
     scored = [(i, run.metrics["accuracy_last_5"]) for i, run in enumerate(runs, 1) if run.metrics]
     scored = [(i, value) for i, value in scored if value is not None]
     if not scored:
@@ -140,7 +141,7 @@ def conclusion(folder: Path, search: Search) -> list[str]:
 
 def statement(folder: Path) -> list[str]:
     """What keeping the best trial of the search in ``folder`` costs, for people."""
-    from fl_app.report.reading import read
+    from fl_app.run.load import load_runs
     from murmur.privacy.accounting import Threat, View
     from murmur.privacy.accounting.best_of import (
         DISTRIBUTION,
@@ -153,9 +154,9 @@ def statement(folder: Path) -> list[str]:
 
     drawn = json.loads((folder / "search.json").read_text(encoding="utf-8"))
     mean = drawn["mean"]
-    done = [run for run in read(folder).runs if run.statement is not None and run.metrics]
+    done = [run for run in load_runs(folder).runs if run.statement is not None and run.metrics]
     if len(done) < drawn["trials"]:
-        number = f"{len(done)} of {counted(drawn['trials'], 'trial')}"
+        number = f"{len(done)} of {pluralize(drawn['trials'], 'trial')}"
         verb = "is" if len(done) == 1 else "are"
         said = f"not stated yet: {number} {verb} finished; the same command goes on"
         return [f"ε of the search: {said}"]
@@ -191,7 +192,7 @@ def statement(folder: Path) -> list[str]:
         view = View(Threat(threat), first.adjacency, first.unit, None)
         spent = show_epsilon(epsilon_of_all(runs, first.delta, view))
         lines.append(
-            f"ε of all {counted(len(runs), 'trial')}: {spent} against {THREATS[Threat(threat)]}, "
+            f"ε of all {pluralize(len(runs), 'trial')}: {spent} against {THREATS[Threat(threat)]}, "
             "which sees each of them"
         )
     return lines

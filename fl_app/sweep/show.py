@@ -19,7 +19,7 @@ from fl_app.run.intervals import INTERVAL, spread, with_interval
 from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
-from murmur.common import counted
+from murmur.format import pluralize
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import promise
 
@@ -242,7 +242,7 @@ def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
     for setting, same in alike.items():
         if len(same) > 1:
             scores = [job[ACCURACY] for job in same]
-            record = {**dict(setting), "seed": counted(len(same), "seed")}
+            record = {**dict(setting), "seed": pluralize(len(same), "seed")}
             record[ACCURACY] = with_interval(spread(scores, share=True))
             for name in (EPSILON, CLAIMED):
                 record[name] = max(

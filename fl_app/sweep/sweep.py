@@ -28,7 +28,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from fl_app.sweep.search import Search, is_search
-from murmur.common import counted, private_folder, replace_file
+from murmur.files import owner_only_folder, replace_file
+from murmur.format import pluralize
 from murmur.round.task import in_words
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class SweepFolder:
             overrides: the words of a command that begins. Jobs of an earlier command are then
                 listed no longer, unless their folder is there. None: no command begins.
         """
-        private_folder(self.path)
+        owner_only_folder(self.path)
         with open(self.path / ".lock", "w") as lock:  # a file: network disks lock no folders
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = self._read()
@@ -305,7 +306,7 @@ def _refuse(refused: Mapping[str, str], settings: int) -> None:
         ConfigError: one cannot.
     """
     if refused:
-        number = f"{len(refused)} of {counted(settings, 'setting')} cannot run"
+        number = f"{len(refused)} of {pluralize(settings, 'setting')} cannot run"
         lines = [f"{own or 'every job'}: {why}" for own, why in refused.items()]
         raise ConfigError("\n  ".join([f"{number}, so nothing was started:", *lines]))
 

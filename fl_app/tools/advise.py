@@ -31,7 +31,7 @@ import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.tools.options import parser_of
-from murmur.common import three_digits
+from murmur.format import format_number
 
 WORKS = 0.9  # of the accuracy without noise
 _QUICK = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
@@ -253,7 +253,7 @@ def epsilon(argv: list[str]) -> int:
     Raises:
         ValueError, ConfigError: an error, a probability or a count that cannot be.
     """
-    from murmur.papers.protected_results import ResultSettings, epsilon_for_error
+    from murmur.algorithms.protected_results import ResultSettings, epsilon_for_error
 
     given = parser_of("advise epsilon").parse_args(argv)
     if given.results < 1:
@@ -265,7 +265,7 @@ def epsilon(argv: list[str]) -> int:
     change = ResultSettings.of(how, None).change
     least = epsilon_for_error(given.error, given.probability, change)
     print(f"evaluation.result.epsilon={least:.6g}, for a {unit} (Δ = {change:.4g})")
-    whole = f"ε = {three_digits(least * given.results)} against a server that reads them"
+    whole = f"ε = {format_number(least * given.results)} against a server that reads them"
     print(f"all {given.results} of a client's results: {whole}")
     if unit == "client":
         print(f"as MindSpore's document counts (Δ = 1): laplace_eval_eps={least / 2:.6g}")

@@ -2,8 +2,8 @@
 
 The words after it are settings as for a run (``privacy.epsilon=8 strategy.spending.ratio=2``), and
 ``--sizes 5x6000,40x500`` names the clients' sizes where no data is at hand. The plan itself is
-``murmur.papers.kd_dpfl.budget.Scheme``, which both halves of the algorithm read: what is printed
-here is what a run does with ``privacy=paper``, the abstract's arithmetic for records; with
+``murmur.algorithms.kd_dpfl.budget.Scheme``, which both halves of the algorithm read: what is
+printed here is what a run does with ``privacy=paper``, the abstract's arithmetic for records; with
 ``privacy.paper=false`` it is that of any other run. Needs that cannot be met are refused with the
 term that binds.
 """
@@ -18,9 +18,9 @@ import fl_app.console
 from fl_app.config import building, composition, errors, settings
 from fl_app.run.progress import show_epsilon
 from fl_app.tools.options import parser_of
-from murmur.papers.dpsgd import LocalDpSgd, Lots
-from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Sections, Spending, Uploads
-from murmur.papers.kd_dpfl.labels import Labelling
+from murmur.algorithms.dpsgd import LocalDpSgd, Lots
+from murmur.algorithms.kd_dpfl.budget import Grouping, Scheme, Sections, Spending, Uploads
+from murmur.algorithms.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 
 

@@ -6,7 +6,7 @@ bound's constants are assumed, or, with ``--estimate ROUNDS``, estimated from a 
 noise on the configured data; where the bound does not hold then, the curves that it measured take
 its place. The estimate looks at the data without protection (docs/nbafl.md).
 
-Bound and curves are those of ``murmur.papers.nbafl.convergence``, noise that of the algorithm
+Bound and curves are those of ``murmur.algorithms.nbafl.convergence``, noise that of the algorithm
 itself; symbols are the paper's: T rounds, K clients in each, N clients, m examples of the smallest,
 s the noise on a coordinate of a broadcast model.
 """
@@ -26,8 +26,8 @@ import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.tools.options import parser_of
-from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
-from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.algorithms.nbafl.convergence import Constants, Curve, EstimatedConstants
+from murmur.algorithms.nbafl.noise import NbaflNoise
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -353,7 +353,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     if rounds == 0:
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
-    from murmur.common import experiment_rng
+    from murmur.random import experiment_rng
 
     train = people.dataset.train
 

@@ -35,7 +35,8 @@ from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missi
 from fl_app.tools.options import parser_of
 from murmur.compat import FLOWER
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData

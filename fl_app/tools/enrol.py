@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fl_app.tools.options import parser_of
-from murmur.common import printable
+from murmur.format import printable
 from murmur.round.placement import Enrolment, parse_ids
 
 

@@ -47,7 +47,7 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
     """
     from fl_app.config.composition import compose
     from fl_app.run.population import image_population, population
-    from murmur.common import private
+    from murmur.files import owner_only
 
     if "=" in str(folder):
         raise ConfigError(f"FOLDER={folder}: looks like a setting; name the folder first")
@@ -67,7 +67,7 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
     train = people.dataset.train
     for client, rows in enumerate(people.shards):
         written.append(folder / f"client-{client}.npz")
-        with open(written[-1], "wb", opener=private) as file:
+        with open(written[-1], "wb", opener=owner_only) as file:
             np.savez_compressed(file, images=train.images[rows], labels=train.labels[rows])
     return written
 

@@ -23,7 +23,8 @@ from typing import Any
 import fl_app.console
 from fl_app.config.errors import nearest
 from fl_app.tools.options import parser_of
-from murmur.common import counted, printable, private, three_digits
+from murmur.files import owner_only
+from murmur.format import format_number, pluralize, printable
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, describe, releases
 from murmur.privacy.ledger import Ledger, LedgerError
@@ -142,7 +143,7 @@ def _export(ledger: Ledger, to: Path | None) -> None:
     write = write_csv
     if to.suffix == ".json":
         write = write_json
-    with open(to, "w", encoding="utf-8", newline="", opener=private) as file:
+    with open(to, "w", encoding="utf-8", newline="", opener=owner_only) as file:
         write(ledger, file, datetime.now(UTC))
     print(f"{to}: signed; check it with deploy/verify_ledger.py {to} --id {ledger.id}")
 
@@ -160,8 +161,8 @@ def _verify(ledger: Ledger, as_json: bool) -> None:
         counts = {"clients": clients, "releases": releases}
         print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
-        whose = counted(clients, "client")
-        print(f"{ledger.path}: intact; {counted(releases, 'release')} by {whose}")
+        whose = pluralize(clients, "client")
+        print(f"{ledger.path}: intact; {pluralize(releases, 'release')} by {whose}")
 
 
 def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | None) -> None:
@@ -228,7 +229,7 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
         about |= _protected(ledger.spent(options.client))
         print(json.dumps({**about, "releases": rows}))
         return
-    releases = counted(len(rows), "release")
+    releases = pluralize(len(rows), "release")
     _print_table(
         f"client {options.client}: {releases}, together epsilon={_number(spent)} at "
         f"delta={options.delta:g}, {_AGAINST}",
@@ -261,18 +262,18 @@ def _left(spent: Event, policy: Policy | None) -> dict[str, float | str | None]:
     What cannot be accounted for leaves nothing, and so does an infinite ε.
 
     Returns:
-        ``counted`` and ``left``, of which None is infinite; {} without a policy.
+        ``pluralize`` and ``left``, of which None is infinite; {} without a policy.
     """
     if policy is None:
         return {}
     try:
-        counted = policy.spend(spent)
+        pluralize = policy.spend(spent)
     except UnsupportedEventError:
         return {"counted": "unsupported", "left": 0.0}
     left = 0.0
-    if counted < math.inf:
-        left = max(0.0, policy.epsilon_per_lifetime - counted)
-    return {"counted": _finite(counted), "left": _finite(left)}
+    if pluralize < math.inf:
+        left = max(0.0, policy.epsilon_per_lifetime - pluralize)
+    return {"counted": _finite(pluralize), "left": _finite(left)}
 
 
 def _finite(spend: float) -> float | None:
@@ -283,12 +284,12 @@ def _finite(spend: float) -> float | None:
 
 
 def _number(value: float | str | None, up: bool = True) -> str:
-    """An ε for people: "infinite" for None, and a word as it is; ``up``: of ``three_digits``."""
+    """An ε for people: "infinite" for None, and a word as it is; ``up``: of ``format_number``."""
     if value is None:
         return "infinite"
     if isinstance(value, str):
         return value
-    return three_digits(value, up)
+    return format_number(value, up)
 
 
 def _minute(time: object) -> str:

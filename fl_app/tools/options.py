@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+PAGE = Path(__file__).with_name("options.yaml")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def parser_of(tool: str) -> argparse.ArgumentParser:
-    """The parser of the words after ``murmur TOOL``."""
+def parser_of(tool: str, page: Path = PAGE) -> argparse.ArgumentParser:
+    """Returns the parser of the words after ``murmur TOOL``, as the YAML file ``page`` has it."""
     import yaml  # which `murmur --help` does without
 
-    page = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
-    listed = yaml.safe_load(page)[tool]
+    listed = yaml.safe_load(page.read_text(encoding="utf-8"))[tool]
     parser = argparse.ArgumentParser(prog=f"murmur {tool}", description=listed["description"])
     _add(parser, listed)
     if "kinds" in listed:

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from fl_app.cli import run
 from fl_app.config import composition, errors, overrides, own_classes
+from fl_app.config.renamed import present_targets
 from fl_app.run.population import data_digests
 from fl_app.run.results import RunFolder, read_provenance
 from fl_app.tools.options import parser_of
@@ -102,7 +103,7 @@ def _require_same(folder: Path, words: list[str]) -> None:
 
 def _leaves(config: object) -> dict[str, str]:
     """A configuration of OmegaConf as dotted keys and texts, its references followed."""
-    plain = OmegaConf.to_container(config, resolve=True)
+    plain = present_targets(OmegaConf.to_container(config, resolve=True))
     assert isinstance(plain, dict)
     return overrides.flat_texts({str(key): value for key, value in plain.items()})
 

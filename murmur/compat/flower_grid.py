@@ -45,12 +45,9 @@ class StrictGrid(GridWrapper):
     a Ray that is shutting down, as an error of the node. Counted as failures of clients, those
     would make a round that no uninterrupted run has.
 
-    Parameters
-    ----------
-    grid : Grid
-        Flower's.
-    lost : callable
-        Makes the exception that a lost node raises, from Flower's reason.
+    Args:
+        grid: Flower's.
+        lost: Makes the exception that a lost node raises, from Flower's reason.
     """
 
     def __init__(self, grid: Grid, lost: Callable[[str], Exception]) -> None:
@@ -74,14 +71,10 @@ class StrictGrid(GridWrapper):
 class _Question:
     """A message that was sent, and its secret.
 
-    Attributes
-    ----------
-    message : Message
-        As it was sent first, its token in the place of the caller's group id.
-    group : str
-        The caller's group id, which the reply gets back.
-    token : str
-        Known to the asked node alone.
+    Attributes:
+        message: As it was sent first, its token in the place of the caller's group id.
+        group: The caller's group id, which the reply gets back.
+        token: Known to the asked node alone.
     """
 
     message: Message

@@ -34,12 +34,9 @@ _TOO_LARGE = "a reply is larger than this round's contributions can be"
 class NodeInfo(Protocol):
     """A node as Flower's grid lists it.
 
-    Attributes
-    ----------
-    node_id : int
-        Its id, a new one each time that it registers.
-    public_key : bytes
-        The key with which the SuperLink has authenticated it.
+    Attributes:
+        node_id: Its id, a new one each time that it registers.
+        public_key: The key with which the SuperLink has authenticated it.
     """
 
     node_id: int
@@ -75,15 +72,12 @@ def with_content(metadata: Metadata, content: RecordDict) -> Message:
 class ReplyLimit:
     """The largest reply that this process decodes.
 
-    Parameters
-    ----------
-    least : int
-        Bytes that are always allowed.
+    Args:
+        least: Bytes that are always allowed.
 
-    Attributes
-    ----------
-    bytes : int
-        Of one reply with all its arrays. What a run needs raises it, for good: it never falls.
+    Attributes:
+        bytes: Of one reply with all its arrays. What a run needs raises it, for good: it never
+            falls.
     """
 
     def __init__(self, least: int) -> None:

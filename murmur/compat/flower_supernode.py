@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 
-from murmur.common import printable
 from murmur.compat.flower_messages import PART_SECONDS
+from murmur.format import printable
 
 if TYPE_CHECKING:
     from flwr.supercore.object_store import ObjectStore

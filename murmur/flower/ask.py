@@ -59,8 +59,8 @@ _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 class Ask:
     """What one round asks of each client, the same for all.
 
-    The server makes one for each round (``murmur.flower.server``) and sends it as JSON beside the
-    strategy's own message; a client reads it with ``in_message``.
+    The server makes one for each round (``murmur.flower.private_grid``) and sends it as JSON beside
+    the strategy's own message; a client reads it with ``in_message``.
 
     Attributes:
         purpose: "train" or "evaluate".

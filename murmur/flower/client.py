@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.error import Error
-from flwr.app.message import make_message
 from flwr.clientapp import ClientApp as FlowerClientApp
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
+from murmur.compat.flower_messages import with_content
 from murmur.flower import ask as protocol
 from murmur.flower.ask import Ask, AskedCodec, Layout
 from murmur.learning.array_bytes import array_from_bytes
@@ -192,7 +192,7 @@ class Device:
     def facts(self) -> dict[str, bool]:
         """What a server is told of it, for the statement; a device's own word, which nobody checks.
 
-        Names are those of ``murmur.flower.server.FACTS``.
+        Names are those of ``murmur.flower.statement.FACTS``.
         """
         pinned = type(self.rules.peers) is PinnedKeys
         return {"owned": self.owned, "pinned": pinned, "guarded": self.guarded}
@@ -302,9 +302,8 @@ def _alone(
     kind = message.metadata.message_type
     about: dict[str, Any] = {"ask": ask.to_json(), "kind": kind, "clients": [OWNER]}
     own = ConfigRecord({**about, protocol.STARTED: started_with(context.run_config)})
-    asked = make_message(
-        message.metadata, content=RecordDict({**dict(message.content.items()), protocol.ASKED: own})
-    )
+    content = RecordDict({**dict(message.content.items()), protocol.ASKED: own})
+    asked = with_content(message.metadata, content)
     answered = _answer(asked, context, call_next, device, alone=True)
     if "contribution" not in answered:
         raise RequestError("nothing may leave")
@@ -373,7 +372,7 @@ def _reply(message: Message, context: Context, call_next: App) -> Message:
         for name, record in message.content.items()
         if name not in (protocol.ASKED, RECORD)
     }
-    asked = make_message(message.metadata, content=RecordDict(own))
+    asked = with_content(message.metadata, RecordDict(own))
     try:
         return call_next(asked, context)
     except SystemExit as error:

@@ -44,7 +44,7 @@ _MODULES = {
     "murmur.learning.metrics": ("Evaluation", "area_under_curve", "evaluate_logits"),
     "murmur.learning.features.maps": ("pca", "scattering"),
     "murmur.learning.models": ("cnn_16", "cnn_small", "cnn_tanh", "mlp"),
-    "murmur.common": ("experiment_rng",),
+    "murmur.random": ("experiment_rng",),
     "murmur.learning.training.trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

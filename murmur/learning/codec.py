@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, is_finite, is_within
+from murmur.checks import blocks, is_finite, is_within
 from murmur.learning.array_bytes import MalformedError, require_array
 
 Integers = NDArray[np.int64]
@@ -68,7 +68,7 @@ class Codec(Protocol):
         return total
 
     def summand(self, packed: NDArray, weight: int) -> "NDArray[np.int64] | Summand":
-        """What one client adds to a secure sum, (n + 1,): ``expand``, flat, then its weight.
+        """One client's summand of a secure sum, (n + 1,): ``expand``, flat, then its weight.
 
         Raises:
             MalformedError: as ``check``.
@@ -220,7 +220,7 @@ class VectorCodec(Codec):
 
     @abstractmethod
     def steps(self, values: NDArray, weight: int) -> Integers:
-        """What packed ``values``, some of the entries, add to a sum."""
+        """The integers that packed ``values``, some of the entries, add to a sum."""
 
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
         """Block by block, so that no copy of all is made."""
@@ -287,7 +287,7 @@ class WeightCodec(VectorCodec):
 
     @property
     def grid(self) -> float:
-        """What one step of the summed integers stands for."""
+        """Value of one step of the summed integers."""
         return 2.0**-self.fraction_bits
 
     @property
@@ -361,7 +361,7 @@ class GridCodec(VectorCodec):
         return 2**60 // self.bound
 
     def mean(self, total: NDArray, weight: float) -> NDArray[np.float64]:
-        """What ``total`` stands for, divided by ``weight``."""
+        """The mean of ``total`` over ``weight``, as real numbers."""
         return total * (self.grid / weight)
 
 

@@ -138,7 +138,7 @@ class Head:
         return np.concatenate([self.centre(parameters), layer]).astype(np.float32)
 
     def inputs(self, images: NDArray[np.float32], parameters: NDArray) -> NDArray[np.float64]:
-        """What the linear layer sees (n, d) of features (n, d, 1, 1)."""
+        """Inputs of the linear layer, (n, d), from features (n, d, 1, 1)."""
         if self.radius is None:
             return _flat(images)
         return directions(unit(images), self.centre(parameters), self.radius)

@@ -51,7 +51,7 @@ def chance(labels: NDArray[np.int64]) -> float:
 
 
 def is_at_chance(accuracy: float, labels: NDArray[np.int64]) -> bool:
-    """Whether ``accuracy`` does not exceed ``chance`` by two standard errors on ``labels`` (n,)."""
+    """True if ``accuracy`` is at most two standard errors above ``chance`` on ``labels``."""
     if not len(labels):
         return False
     guessed = chance(labels)
@@ -354,7 +354,7 @@ def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _fault(metric: Metric, labels: NDArray[np.int64], classes: int) -> str:
-    """What is wrong with ``metric`` for ``labels`` (N,) and made-up predictions, if anything."""
+    """Error of ``metric`` for ``labels`` (N,) and made-up predictions, if it has one."""
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
         value = metric(logits, labels)
@@ -446,7 +446,7 @@ class Verdict:
 
     @property
     def is_at_chance(self) -> bool:
-        """Whether the labels tell nothing of the clean ones; False where that is not known."""
+        """True if the labels tell nothing of the clean ones; False where that is not known."""
         if not math.isfinite(self.retention):
             return False
         deviation = math.sqrt(self.chance * (1 - self.chance) / self.clients)

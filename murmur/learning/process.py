@@ -175,12 +175,12 @@ def has_compiler() -> bool:
 
 
 def has_encoder(package: str) -> bool:
-    """Whether ``package``, which holds an encoder of texts, and what reads it are installed."""
+    """True if ``package``, which holds an encoder of texts, and its readers are installed."""
     return all(find_spec(name) is not None for name in (package, "transformers", "tokenizers"))
 
 
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies in bfloat16; where it does not, it would be slower."""
+    """True if this processor multiplies in bfloat16; where it does not, it would be slower."""
     import torch
 
     found = torch.cpu.get_capabilities()

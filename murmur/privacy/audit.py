@@ -44,7 +44,7 @@ import numpy as np
 import scipy  # which loads its special functions when one is used: they are slow to load
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_probability
+from murmur.checks import require_probability
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.search import decreasing_root
 
@@ -380,7 +380,7 @@ def _mu_of_rates(
 
 @dataclass(frozen=True)
 class CanaryAudit:
-    """What canary clients show of the ε of all that a client released in the run.
+    """Audit by canary clients of the ε of all that a client released in the run.
 
     A canary is in the run or out of it (or does one thing or its opposite) by a fair coin of its
     own, and its score is how much of it the adversary sees. Confidence ``CONFIDENCE`` each.

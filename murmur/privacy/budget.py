@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent, Unit
 from murmur.privacy.search import least_noise
 
@@ -100,17 +100,17 @@ class Budget:
 
     @property
     def is_private(self) -> bool:
-        """Whether there is any protection at all."""
+        """True if there is any protection at all."""
         return math.isfinite(self.epsilon)
 
     @property
     def protected(self) -> Unit:
-        """Whose data it protects, as the accountant has it."""
+        """The unit that the budget protects, as the accountant names it."""
         return Unit(self.unit)
 
     @property
     def record_unit(self) -> Unit:
-        """Whose data algorithms protect that can do so for records: a paper means those."""
+        """Unit of algorithms that can protect records: a paper means those."""
         return Unit.RECORD if self.paper_semantics else self.protected
 
     @property
@@ -122,7 +122,7 @@ class Budget:
 
     @property
     def delta_of_noise(self) -> float:
-        """What of ``delta`` is left for noise, once sums may have hidden nothing."""
+        """δ for the noise alone, less the probability that sums have hidden nothing."""
         return max(0.0, self.delta - self._in_all * self.failure)
 
     @property

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy.neighbours import STEPS, Adjacency, Neighbours, Unit
 
 LONGEST_VECTOR = 1 << 26
@@ -210,7 +210,7 @@ class SummedEvent(Event):
 
 @dataclass(frozen=True)
 class SecurelySummedEvent(Event):
-    """What ledgers of earlier versions hold for a release in a sum; nothing makes it any more.
+    """A release in a sum, as ledgers of earlier versions hold it; nothing makes it any more.
 
     It does not say whether the sum hid ``event``, so that it counts as ``event`` by itself.
     """
@@ -262,7 +262,7 @@ class ComposedEvent(Event):
 
 
 class Assumption(NamedTuple):
-    """What a guarantee rests on and no device can check: a ``name`` for policies, a sentence."""
+    """Condition of a guarantee that no device can check: a ``name`` for policies, a sentence."""
 
     name: str
     sentence: str
@@ -314,12 +314,12 @@ class Release(Event):
 
 @dataclass(frozen=True)
 class UnknownEvent(Event):
-    """What another version charged and this one cannot read: ``text`` is its JSON."""
+    """A charge by another version that this one cannot read: ``text`` is its JSON."""
 
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """What was charged, as it was."""
+        """The charge in the JSON of the version that wrote it."""
         return dict(json.loads(self.text))
 
 
@@ -383,7 +383,7 @@ def as_release(event: Event) -> Release:
 
 
 def is_gaussian(event: Event, exactly: bool = False) -> bool:
-    """Whether the noise of ``event`` is Gaussian, or nearly so.
+    """True if the noise of ``event`` is Gaussian, or nearly so.
 
     Nearly, unless ``exactly``: on samples; and on so many bits that the sum of their losses is
     close to a normal one (Dong, Roth and Su 2022, theorem 5).

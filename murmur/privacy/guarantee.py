@@ -33,7 +33,7 @@ MAX_NAMED_CLIENTS = 1000  # clients that a statement names one by one
 
 @dataclass(frozen=True)
 class Exposure:
-    """What one adversary sees of every client, and what the paper claims about it.
+    """View of one adversary on every client, and the paper's claim about it.
 
     ``adversary``: in words. ``per_round``: the event of one participation. ``clients``: by
     name, all that the client released in the run (``by_participations``); phases such as training
@@ -131,19 +131,19 @@ class Guarantee:
 
     @property
     def stated_per_round(self) -> float:
-        """The same of one participation."""
+        """ε of one participation, under all that it is taken to rest on."""
         if self.assumed_per_round is None:
             return self.proven_per_round
         return self.assumed_per_round
 
     @property
     def attack_beats(self) -> bool:
-        """Whether an attack measured more than is stated of a round."""
+        """True if an attack measured more than is stated of a round."""
         return self.measured is not None and self.measured > self.stated_per_round
 
     @property
     def canaries_beat(self) -> bool:
-        """Whether the run's canaries measured more than is stated."""
+        """True if the run's canaries measured more than is stated."""
         return self.canaries is not None and self.canaries.least > self.stated
 
     @property
@@ -234,7 +234,7 @@ class Guarantee:
 
 
 def released(exposure: Exposure) -> list[dict[str, Any]]:
-    """What clients released to one adversary, JSON-safe: of each event how many, and in words."""
+    """Releases of clients to one adversary, JSON-safe: how many of each event, and in words."""
     counts: Counter[Event] = Counter()
     for name, event in exposure.clients.items():
         counts[event] += exposure.sizes.get(name, 1)

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 
 class Unit(StrEnum):
-    """What one protected unit is: everything a client holds, or one of its records."""
+    """Protected unit: everything a client holds, or one of its records."""
 
     CLIENT = "client"
     RECORD = "record"
@@ -57,7 +57,7 @@ class Adjacency(StrEnum):
 
 
 class Neighbours(NamedTuple):
-    """What two data sets differ in, as a release, a statement or a policy has it.
+    """Difference of two neighbouring data sets, as a release, a statement or a policy has it.
 
     ``in_part``: of a client that is nulled, also any part: some of its records null, the others as
     they are. Only releases can say so.

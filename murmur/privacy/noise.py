@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from murmur.common import this_process
+from murmur.checks import this_process
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1 << 20

@@ -10,22 +10,19 @@ explains line by line.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Neighbours, Unit, releases
-
-ISOLATION = ("landlock", "seccomp", "namespaces")
-"""The parts that lock a foreign app in, as an owner may do without them."""
+from murmur.privacy.policy_file import read
+from murmur.privacy.policy_terms import MECHANISMS, GuardRules
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
-_ROUNDING = 1e-9
+_RELATIVE_TOLERANCE = 1e-9
 _UNACCOUNTABLE = "unaccountable"
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -42,58 +39,6 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure
         super().__init__(reason)
         self.reason = reason
         self.code = code
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """A mechanism as policies name it, and what makes it weak.
-
-    Attributes:
-        name: the policy's word for it.
-        event: the class of the events that it causes.
-        limit: the policy's key, ``max_…`` or ``min_…``.
-        strength: what that key limits, read from an event of that class.
-    """
-
-    name: str
-    event: type[Event]
-    limit: str
-    strength: Callable[[Any], float]
-
-    @property
-    def is_least(self) -> bool:
-        """Whether the limit is the least strength, rather than the greatest, that is allowed."""
-        return self.limit.startswith("min_")
-
-    def allows(self, event: Event, limit: float) -> bool:
-        """Whether ``event`` is no weaker than ``limit``; NaN never is."""
-        strength = self.strength(event)
-        if self.is_least:
-            return strength >= limit
-        return strength <= limit
-
-
-def _grid_noise(event: events.DiscreteGaussianEvent) -> float:
-    """The noise multiplier of noise on a grid."""
-    return event.sigma / event.sensitivity
-
-
-_epsilon = attrgetter("epsilon")
-_noise = attrgetter("noise_multiplier")
-_LEAST_NOISE = "min_noise_multiplier"
-MECHANISMS = {
-    mechanism.name: mechanism
-    for mechanism in (
-        # One label, not the whole message.
-        Mechanism("randomized_response", events.RandomizedResponseEvent, "max_epsilon", _epsilon),
-        Mechanism("randomized_bits", events.RandomizedBitsEvent, "max_gamma", attrgetter("gamma")),
-        Mechanism("gaussian", events.GaussianEvent, _LEAST_NOISE, _noise),
-        Mechanism("discrete_gaussian", events.DiscreteGaussianEvent, _LEAST_NOISE, _grid_noise),
-        Mechanism("laplace", events.LaplaceEvent, _LEAST_NOISE, _noise),
-        Mechanism("pure", events.PureEvent, "max_epsilon", _epsilon),
-    )
-}
-"""The mechanisms that a policy can allow, by name."""
 
 
 def elements(event: Event) -> Iterator[Event]:
@@ -118,49 +63,8 @@ def elements(event: Event) -> Iterator[Event]:
 
 
 @dataclass(frozen=True)
-class AloneRules:
-    """What a training costs that a server asks for without Murmur (`murmur guard`).
-
-    Attributes:
-        epsilon: of one answer, at the policy's δ, against whoever reads it.
-        clip: the L2 norm to which the change of the model is clipped.
-    """
-
-    epsilon: float
-    clip: float
-
-
-@dataclass(frozen=True)
-class GuardRules:
-    """What an owner lets a foreign app have that is locked in (`murmur guard`).
-
-    Attributes:
-        bundles: SHA-256, in lower-case hex, of the apps that may run; empty: any.
-        data: folders and files that an app may read.
-        app_seconds: how long one answer may take an app; it is ended then.
-        answer_seconds: after how long an answer leaves, whatever the app did: never earlier.
-        cpu_seconds: processor time of each of its processes.
-        memory, disk: bytes that all of its processes together may have.
-        processes: how many it may have, threads counted for each user but root.
-        without: parts of ``ISOLATION`` that the machine may lack.
-        unprotected: how a server is answered that does not sum under Murmur; None: not at all.
-    """
-
-    bundles: tuple[str, ...]
-    data: tuple[Path, ...]
-    app_seconds: float
-    answer_seconds: float
-    cpu_seconds: int
-    memory: int
-    disk: int
-    processes: int
-    without: tuple[str, ...] = ()
-    unprotected: AloneRules | None = None
-
-
-@dataclass(frozen=True)
 class Policy:
-    """What a device may release; as it stands without arguments, nothing.
+    """Releases that a device allows; by default, none.
 
     Attributes:
         source: names the policy in refusals.
@@ -211,8 +115,6 @@ class Policy:
         Never raises: a file that is missing, malformed or too long gives a policy that refuses
         everything and says why in ``defect``.
         """
-        from murmur.privacy.policy_file import read
-
         source = f"the policy {path}"
         try:
             return cls(source, **read(Path(path)))
@@ -319,7 +221,7 @@ class Policy:
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
 
     def _check_statement(self, event: Event) -> None:
-        """Whom ``event`` protects, between which neighbours, and under which assumptions.
+        """Check the unit, the neighbours and the assumptions of ``event``.
 
         An event that cannot be charged is refused before anything else is asked of it.
         """
@@ -339,7 +241,7 @@ class Policy:
                     raise self._refusal("assumption", name, allowed, "assumptions")
 
     def _check_neighbours(self, stated: Neighbours, unit: Unit) -> None:
-        """Whether a release between ``stated`` ones protects every ``unit`` as the policy says."""
+        """Check that a release for ``stated`` neighbours protects a ``unit`` as the policy says."""
         exchanged = Neighbours(unit, Adjacency.REPLACE_ONE)  # follows for a unit if anything does
         if stated.steps(exchanged) is None:
             allowed = f"only what protects a whole {unit}"
@@ -353,7 +255,7 @@ class Policy:
             raise self._refusal("adjacency", asked, allowed, "adjacency")
 
     def _check_element(self, event: Event) -> None:
-        """Whether this part of a release may leave: unprotected, in a sum, or by a mechanism."""
+        """Check that this part of a release may leave: unprotected, in a sum, or by a mechanism."""
         if isinstance(event, events.NonPrivateEvent):
             if not self.allow_non_private:
                 allowed = "protected releases only"
@@ -368,7 +270,7 @@ class Policy:
             self._check_mechanism(event, self.mechanisms)
 
     def _check_mechanism(self, event: Event, allowed: Mapping[str, float]) -> None:
-        """Whether the mechanism behind ``event`` is ``allowed``, and not weaker than that.
+        """Check that the mechanism behind ``event`` is ``allowed``, and not weaker than that.
 
         A subclass of an event has none: its parameters may mean other things.
         """
@@ -387,7 +289,7 @@ class Policy:
             raise self._refusal(quantity, value, limit, f"mechanisms.{name}.{mechanism.limit}")
 
     def _check_epsilon(self, whose: str, event: Event, limit: float, key: str) -> None:
-        """Whether the ε of ``event`` is within ``limit``, which the policy has under ``key``.
+        """Check that the ε of ``event`` is within ``limit``, which the policy has under ``key``.
 
         ``whose``: in words, for the refusal. What cannot be accounted for cannot be allowed.
         """
@@ -401,12 +303,12 @@ class Policy:
                 f"{error}",
                 _UNACCOUNTABLE,
             ) from error
-        if not spend <= limit * (1 + _ROUNDING):
+        if not spend <= limit * (1 + _RELATIVE_TOLERANCE):
             allowed = f"at most {limit:g} at delta={self.delta:g} ({self.threat})"
-            raise self._refusal(f"epsilon {whose}", three_digits(spend), allowed, key)
+            raise self._refusal(f"epsilon {whose}", format_number(spend), allowed, key)
 
     def _keeps(self, event: Event, limit: float) -> bool:
-        """Whether ``event`` is Gaussian noise that keeps ``limit``, where ``math`` alone can tell.
+        """True if ``event`` is Gaussian noise that keeps ``limit``, where ``math`` alone can tell.
 
         A device answers each message in a process of its own, and SciPy takes as long to load as
         many an answer to compute: the accountant is asked where this says nothing.

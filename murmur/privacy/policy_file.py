@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy import ISOLATION, MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.policy_terms import ISOLATION, MECHANISMS, AloneRules, GuardRules
 
-_LARGEST_FILE = 64 * 1024
+_MAX_FILE_BYTES = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _THREATS = ("local", "secure_aggregation")
@@ -45,9 +45,9 @@ def read(path: Path) -> dict[str, Any]:
     unknown or given twice, or a value that is not allowed.
     """
     with open(path, "rb") as file:
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise ValueError(f"the file is longer than {_LARGEST_FILE} bytes")
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ValueError(f"the file is longer than {_MAX_FILE_BYTES} bytes")
     return parse(content)
 
 
@@ -251,7 +251,7 @@ def _mechanisms(key: str, value: object) -> dict[str, float]:
 
 
 def _guard(key: str, value: object) -> GuardRules | None:
-    """What locks a foreign app in; None where the key is not there."""
+    """Rules that lock a foreign app in; None where the key is not there."""
     if value is None:
         return None
     if isinstance(value, dict):

@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import kept_secret
+from murmur.files import kept_secret
 from murmur.privacy.noise import NoiseGenerator
 
 _KEY_BYTES = 32

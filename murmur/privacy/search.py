@@ -8,7 +8,7 @@ costly, floats to overflow, and values to be infinite where nothing is known.
 import math
 from collections.abc import Callable
 
-from murmur.common import require_positive, require_probability
+from murmur.checks import require_positive, require_probability
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # Steps of ln(noise) on the way down from the largest noise.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from murmur.common import printable
+from murmur.format import printable
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Exposure, Guarantee, released
@@ -74,7 +74,7 @@ class Statement:
         exposures: Sequence[Exposure],
         **others: Any,
     ) -> "Statement":
-        """The same after ``of`` has raised ``error``: what was charged, and that no ε is derived.
+        """A statement after ``of`` has raised ``error``: charges, and that no ε is derived.
 
         For clients that have answered: whatever the accountant makes of it, they are told.
         """
@@ -98,7 +98,7 @@ class Statement:
 
     @property
     def is_private(self) -> bool:
-        """Whether ε is proven against some adversary, and nothing makes the figures void."""
+        """True if ε is proven against some adversary, and nothing makes the figures void."""
         return not self.doubts and any(math.isfinite(g.proven_total) for g in self.guarantees)
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from murmur.common import counted, three_digits
+from murmur.format import format_number, pluralize
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.guarantee import Guarantee
@@ -84,18 +84,18 @@ def render(statement: Statement) -> str:
 
 def _charge(charge: Mapping[str, Any]) -> str:
     """One of ``Statement.charged``, in words."""
-    clients = counted(charge["clients"], "client")
+    clients = pluralize(charge["clients"], "client")
     return f"Charged to {clients}, as seen by {charge['adversary']}: {charge['release']}"
 
 
 def promise(unit: Unit, adjacency: Adjacency, threat: Threat, delta: float) -> str:
-    """What is hidden of whom, from whom, at which δ: only ε of one promise can be compared."""
+    """Unit, neighbours, adversary and δ in words; only ε of one promise can be compared."""
     hidden = f"{UNITS[Unit(unit)].capitalize()}, {NEIGHBOURS[Adjacency(adjacency)]}"
     return f"{hidden}, against {THREATS[Threat(threat)]}, δ = {delta:g}"
 
 
 def card(statement: Statement) -> dict[str, list[str]]:
-    """What a run ends with on its privacy: label -> texts that say the same, the longest first.
+    """Lines on privacy that end a run: label -> texts of the same meaning, the longest first.
 
     One ε is the promise: that against the adversary that the budget is meant for. What it rests on
     and what is left without that have lines of their own; all else is in the statement.
@@ -144,7 +144,7 @@ def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
     if conditions:
         told["Holds if"] = ["; ".join(conditions)]
         if len(conditions) > 1:
-            more = counted(len(conditions) - 1, "more condition")
+            more = pluralize(len(conditions) - 1, "more condition")
             told["Holds if"].append(f"{conditions[0]}; and {more}")
         left = max(guarantee.proven_total for guarantee in statement.guarantees)
         told["If it fails"] = _left(left)
@@ -157,7 +157,7 @@ def _promise(first: Guarantee, statement: Statement) -> dict[str, list[str]]:
 
 
 def _guess(epsilon: float, statement: Statement) -> str:
-    """What ε lets an adversary make of even odds on what neighbours differ in."""
+    """The best guess that ε lets an adversary make of even odds, in words."""
     about = _GUESSES[statement.adjacency].format(statement.unit)
     certainty = _certainty(epsilon)
     if certainty is None:
@@ -166,7 +166,7 @@ def _guess(epsilon: float, statement: Statement) -> str:
 
 
 def _left(epsilon: float) -> list[str]:
-    """What is left where the conditions of a promise fail: the ε that rests on none."""
+    """The ε that is left where the conditions of a promise fail, in words."""
     if math.isinf(epsilon):
         return [f"nothing protects against {THREATS[Threat.LOCAL]}"]
     figure = f"ε = {_format_epsilon(epsilon)}"
@@ -221,7 +221,7 @@ def _describe(g: Guarantee, adjacency: Adjacency) -> list[str]:
 
 
 def canary_finding(found: CanaryAudit) -> str:
-    """What the canary clients of a run measured: the bound, and the estimate if there is one."""
+    """Finding of a run's canary clients: the bound, and the estimate if there is one."""
     least = _format_epsilon(found.at_least, up=False)
     proven = f"at least {least} over the run, by {found.count} canary clients"
     if found.estimate is None:
@@ -232,7 +232,7 @@ def canary_finding(found: CanaryAudit) -> str:
 
 
 def odds(epsilon: float, adjacency: Adjacency) -> str:
-    """What ε lets an adversary learn of what neighbours differ in, as a probability.
+    """The probability to which ε lets an adversary guess, in words.
 
     But for an event of probability δ.
     """
@@ -256,7 +256,7 @@ def _format_epsilon(value: float | None, up: bool = True) -> str:
         return "not stated"
     if math.isinf(value):
         return "infinite"
-    return three_digits(value, up)
+    return format_number(value, up)
 
 
 def _fit(lines: Sequence[str]) -> list[str]:

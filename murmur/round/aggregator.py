@@ -16,9 +16,9 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.sums import RowStore, SumAccumulator
 from murmur.privacy.exposure import SumFacts
+from murmur.random import experiment_rng
 from murmur.round.cohorts import Weights
 from murmur.round.question import Outcome
 from murmur.round.setup import SumSetup

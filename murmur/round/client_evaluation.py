@@ -18,12 +18,14 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_count, three_digits
+from murmur.checks import require_count
+from murmur.format import format_number
 from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent
 from murmur.privacy.exposure import seen_by, with_evaluation
 from murmur.privacy.guarantee import Exposure
+from murmur.random import experiment_rng
 from murmur.round.cohorts import ALIKE
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.run_state import participation_arrays
@@ -273,9 +275,9 @@ class ClientEvaluation(ABC):
             return []
         each, total = self.costs(self.setup.budget.delta)
         return [
-            f"the {self.name} alone is ε={three_digits(each)} for each result and "
-            f"{three_digits(total)} for all of the most exposed client's; that counts only against "
-            "those who see no training message"
+            f"the {self.name} alone is ε={format_number(each)} for each result and "
+            f"{format_number(total)} for all of the most exposed client's; that counts only "
+            "against those who see no training message"
         ]
 
     # Checkpoint -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from murmur.common import private_folder, replace_file
+from murmur.files import owner_only_folder, replace_file
 from murmur.learning import array_file
 
 
@@ -53,7 +53,7 @@ class ClientState:
         if rounds:
             first = self._read(client, rounds[0])[1]
         path = self._path(client, number)
-        private_folder(path.parent)
+        owner_only_folder(path.parent)
         facts = {"client": client, "round": number, "first_round": min(first, number)}
         # Later states go first: after a kill in between they would pass for this round's future.
         for later in (other for other in rounds if other > number):

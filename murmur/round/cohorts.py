@@ -11,11 +11,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.array_bytes import MalformedError
 from murmur.privacy.budget import Cohorts
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import poisson_sample
+from murmur.random import experiment_rng
 
 Weigh = Callable[[int], int]
 

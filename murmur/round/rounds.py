@@ -25,7 +25,7 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import counted, experiment_rng
+from murmur.format import pluralize
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.codec import Integers
 from murmur.privacy import exposure as exposed
@@ -34,6 +34,7 @@ from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.exposure import Claimed, Claims
 from murmur.privacy.guarantee import Exposure, departures, released
 from murmur.privacy.statement import Statement
+from murmur.random import experiment_rng
 from murmur.round.aggregator import Aggregator
 from murmur.round.client_evaluation import ClientEvaluation
 from murmur.round.cohorts import Weights
@@ -559,7 +560,7 @@ def reasons(failed: Mapping[int, str]) -> str:
     for client, reason in failed.items():
         stopped.setdefault(reason, []).append(client)
     often = sorted(stopped.items(), key=lambda one: -len(one[1]))[:MAX_REASONS]
-    said = [f"{counted(len(who), 'client')} ({who[0]}): {reason}" for reason, who in often]
+    said = [f"{pluralize(len(who), 'client')} ({who[0]}): {reason}" for reason, who in often]
     return "; ".join(said)
 
 

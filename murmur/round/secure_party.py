@@ -12,7 +12,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.round.site import SUMS, Site, secure_folder
 from murmur.round.task import RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient

@@ -23,8 +23,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import framed, replace_file, unframed
 from murmur.compat.flower_messages import REPLIES
+from murmur.files import replace_file
+from murmur.format import framed, unframed
 from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, require_positive
+from murmur.checks import blocks, require_positive
 
 Parameters = NDArray[np.float32]
 Moment = NDArray[np.float64]

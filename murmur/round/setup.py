@@ -1,7 +1,7 @@
 """What a strategy is built with.
 
 ``SumSetup`` is the part that phases and sums read, so that somebody else's app can have them
-without the rest (``murmur.flower.server``); ``ServerSetup`` is all of it.
+without the rest (``murmur.flower.private_grid``); ``ServerSetup`` is all of it.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 from murmur.round.cohorts import Schedule
 from murmur.round.placement import ClientPlacement, SimulatedPlacement
 from murmur.secure_sum.settings import SecureSumSettings

@@ -21,7 +21,8 @@ import numpy as np
 from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
-from murmur.common import framed, printable, private, private_folder
+from murmur.files import owner_only, owner_only_folder
+from murmur.format import framed, printable
 from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
@@ -357,10 +358,10 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
         text += printable("".join(traceback.format_exception(error)), keep="\n") + "\n"
     path = error_log(folder)
     try:
-        private_folder(folder)
+        owner_only_folder(folder)
         if path.exists() and path.stat().st_size > _LARGEST_LOG:
             os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
-        with open(path, "a", encoding="utf-8", opener=private) as file:
+        with open(path, "a", encoding="utf-8", opener=owner_only) as file:
             file.write(text)
     except OSError as failed:
         if type(error).__module__.partition(".")[0] not in _OURS:

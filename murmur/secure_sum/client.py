@@ -191,7 +191,7 @@ class SecureClient:
         return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
     def included_in(self, message: bytes) -> frozenset[int]:
-        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet.
+        """Clients whose masks are to be in the sum, by stage 4's message; nothing is done yet.
 
         With it a caller decides and charges before anything is masked.
         """
@@ -308,7 +308,7 @@ class SecureClient:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it takes no further part: all phases are behind it, or one of them failed."""
+        """True if it takes no further part: all stages are behind it, or one of them failed."""
         return self.done == len(_ORDER)
 
     # Helpers --------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class SecureClient:
         return identities.Party.of(self.me, self.advertised)
 
     def _parties(self, clients: Iterable[int]) -> dict[int, identities.Party]:
-        """Those of the neighbours whose keys have come."""
+        """Neighbours whose keys have come, by id."""
         return {v: identities.Party.of(v, self.public[v]) for v in clients}
 
     def _derive(
@@ -352,7 +352,7 @@ class SecureClient:
         return found
 
     def _word_of(self, signer: identities.Party) -> bytes:
-        """What ``signer`` signs in CONFIRM if it was sent what this one was sent."""
+        """Text that ``signer`` signs in CONFIRM if it was sent the same as this one."""
         return identities.word_on(self.included, self.survivors, self.asked, self.terms, signer)
 
     def _included(self, message: bytes) -> frozenset[int]:

@@ -19,7 +19,8 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, kept_secret, locked, replace_durably, sync_folder
+from murmur.files import kept_secret, locked, replace_durably, sync_folder
+from murmur.format import framed
 from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 
@@ -62,7 +63,7 @@ def sign(identity: bytes, about: bytes) -> bytes:
 
 @lru_cache(maxsize=IN_MIND)
 def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
-    """Whether the owner of ``public`` has signed ``about``; False for what is no key at all."""
+    """True if the owner of ``public`` has signed ``about``; False for what is no key at all."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, about)
     except (InvalidSignature, ValueError):
@@ -81,7 +82,7 @@ class Peers(Protocol):
     """
 
     def accepts(self, client: int, key: bytes) -> bool:
-        """Whether ``key`` can be that of ``client``; the device takes no part beside others."""
+        """True if ``key`` can be that of ``client``; the device takes no part beside others."""
 
 
 class PinnedPeers:
@@ -171,7 +172,7 @@ class SeenPeers:
         return True
 
     def keep(self) -> None:
-        """What was accepted is on disk when this returns.
+        """Write the accepted keys; they are on disk when this returns.
 
         SecureSumError where another message has shown other keys meanwhile.
         """
@@ -323,7 +324,7 @@ class Party:
 
 
 def about_boxes(terms: SumTerms, one: Party, other: Party) -> bytes:
-    """What the keys of the two messages that a pair seals for each other are about.
+    """Context of the keys of the two messages that a pair seals for each other.
 
     The same for both, in either order. They are derived from what their channel keys ``agree`` on,
     as one that is twice as long: first that of whoever has the lower id.
@@ -332,7 +333,7 @@ def about_boxes(terms: SumTerms, one: Party, other: Party) -> bytes:
 
 
 def about_mask(terms: SumTerms, one: Party, other: Party, asked: bytes, included: bytes) -> bytes:
-    """What the key of the mask that two clients share is about, the same for both.
+    """Context of the key of the mask that two clients share, the same for both.
 
     It is derived from what their mask keys ``agree`` on. Clients that were asked different
     questions, or sent different lists, derive different keys, so that their masks do not cancel.
@@ -354,21 +355,21 @@ def self_mask_key(seed: bytes, terms: SumTerms, client: Party) -> bytes:
 
 
 def about_dealing(terms: SumTerms, dealer: Party) -> bytes:
-    """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
+    """Context of a dealer's shares: one sum, and the keys that it advertised there."""
     return terms.begun("sharing") + dealer.framed
 
 
 def word_on(
     included: bytes, survivors: bytes, asked: bytes, terms: SumTerms, signer: Party
 ) -> bytes:
-    """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
+    """Text that ``signer`` signs in CONFIRM: both lists, joined, and the digest of its question."""
     told = (asked, included, survivors)
     return terms.begun("survivors") + signer.framed + _alike(*told)
 
 
 @lru_cache(maxsize=64)
 def _alike(*fields: bytes) -> bytes:
-    """What all clients of a sum are told alike, framed."""
+    """Facts that all clients of a sum are told alike, framed."""
     return framed(*fields)
 
 

@@ -63,7 +63,7 @@ def public_key(private: bytes) -> bytes:
 
 
 def private_key(private: bytes) -> PrivateKey:
-    """What agrees on keys, of a private key's 32 bytes; ValueError for one outside 1..ORDER-1."""
+    """A private key from its 32 bytes; ValueError for one outside 1..ORDER-1."""
     return ec.derive_private_key(int.from_bytes(private, "big"), _CURVE)
 
 

@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from murmur.common import BLOCK, blocks
+from murmur.checks import BLOCK_ENTRIES, blocks
 from murmur.secure_sum.terms import SecureSumError
 
 Words = NDArray[np.unsignedinteger]
 Sign = Literal[1, -1]
 _Shift = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]
 _FROM_0 = CTR(bytes(16))
-_ZEROS = memoryview(bytes(8 * BLOCK))
+_ZEROS = memoryview(bytes(8 * BLOCK_ENTRIES))
 _LOG2 = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
 
 

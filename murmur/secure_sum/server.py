@@ -207,7 +207,7 @@ class SecureServer:
 
     @property
     def masked(self) -> tuple[list[int], NDArray]:
-        """Whose vectors are in the total, and the total (length,), still masked.
+        """Clients whose vectors are in the total, and the total (length,), still masked.
 
         What ``take_up`` needs, and what an interrupted server may keep: it tells nobody's vector.
         """
@@ -297,7 +297,7 @@ class SecureServer:
         return found
 
     def _too_few(self, owner: int, included: Container[int]) -> bool:
-        """Whether fewer of ``included`` hold shares of ``owner``'s secrets than restore one."""
+        """True if fewer of ``included`` hold shares of ``owner``'s secrets than restore one."""
         return self._holders(owner, included) < self.terms.threshold
 
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
@@ -369,7 +369,7 @@ class SecureServer:
         return KEY
 
     def _needs_removal(self, owner: int) -> bool:
-        """Whether any mask of ``owner``'s is in the total."""
+        """True if any mask of ``owner``'s is in the total."""
         return owner in self._masked or bool(self._among(owner, self._masked))
 
     def _among(self, client: int, group: Container[int]) -> list[int]:
@@ -379,7 +379,7 @@ class SecureServer:
     def _from_neighbours(
         self, client: int, group: Container[int], messages: Mapping[int, bytes]
     ) -> bytes:
-        """What those neighbours of ``client`` that are in ``group`` have sent, for it."""
+        """Messages for ``client`` from those of its neighbours that are in ``group``."""
         near = {v: messages[v] for v in self._among(client, group)}
         return join(near, self.terms.neighbours_of(client))
 

@@ -60,7 +60,7 @@ class SecureSumSettings:
 
     @property
     def is_on(self) -> bool:
-        """Whether the protocol runs."""
+        """True if the protocol runs."""
         return self.mode == "on"
 
     def least_survivors(self, cohort: int) -> int:
@@ -145,7 +145,7 @@ class SecureSumSettings:
             ) from error
 
     def owner_rules(self) -> "OwnerRules":
-        """What simulated clients ask of a sum: what the run's settings say, and no more."""
+        """Rules of simulated clients for a sum: the run's settings, and no more."""
         return OwnerRules(self.colluders, neighbours=2, server=self.server)
 
     def failure_probability(self, cohort: int) -> float:
@@ -159,7 +159,7 @@ class SecureSumSettings:
         return 2.0 ** -PRIVACY_BITS[self.server]
 
     def graph_assumption(self, cohort: int) -> str:
-        """What the graph of a sum over such a cohort assumes, as a sentence of a statement."""
+        """Assumption of the graph of a sum over such a cohort, as a sentence of a statement."""
         size = self._group(cohort)
         neighbours, threshold = self._graph(size)
         if neighbours is None:
@@ -235,7 +235,7 @@ class OwnerRules:
     peers: PinnedPeers | PinnedKeys | None = None
 
     def accept(self, terms: SumTerms) -> None:
-        """What is checked before a client joins: ValueError for less than the owner asks.
+        """Check the terms before a client joins: ValueError for less than the owner asks.
 
         SecureSumError where the terms name clients or keys that the owner has not pinned.
         """
@@ -259,7 +259,7 @@ class OwnerRules:
             self.peers.require_cohort(terms)
 
     def _accept_ring(self, terms: SumTerms, neighbours: int) -> None:
-        """Whether a ring of so many neighbours is enough, and holds against the owner's server."""
+        """True if a ring of so many neighbours is enough, and holds against the owner's server."""
         if self.neighbours is None:
             raise ValueError(f"neighbours={neighbours}: this device's owner asks for all")
         if neighbours < self.neighbours:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.secure_sum import keys
 from murmur.secure_sum.terms import SecureSumError
 
@@ -43,7 +43,7 @@ _KINDS = tuple(b"share%c" % place for place in (SEED, KEY, _BLIND))  # what is h
 
 @dataclass(frozen=True)
 class Dealing:
-    """What a dealer publishes of its sharing.
+    """Public part of a dealer's sharing.
 
     Attributes:
         about: what the sharing is bound to: the sum and the dealer.
@@ -108,7 +108,7 @@ class Dealing:
     def read(
         cls, sent: bytes, threshold: int, holders: int, about: bytes, public: tuple[bytes, bytes]
     ) -> "Dealing":
-        """What was ``sent``; ``public``: S and K, as the dealer advertised them.
+        """Parse a dealing that was ``sent``; ``public``: S and K, as the dealer advertised them.
 
         SecureSumError for what is no sharing. That it is one of the secrets behind S and K is for
         ``false_dealings`` to say, and that a share fits for its holder (``passes``).
@@ -136,7 +136,7 @@ class Dealing:
 
     @cached_property
     def tests(self) -> list[bytes]:
-        """What each holder needs to check its share with ``passes``.
+        """Values with which each holder checks its share by ``passes``.
 
         ``TEST_BYTES``: both challenges, p at the holder's place, and its three hashes. The server
         sends it beside the box; it says nothing of the secrets.
@@ -146,12 +146,12 @@ class Dealing:
         return [self.challenge + value + hashes for value, hashes in both]
 
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
-        """Whether ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
+        """True if ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
         return _hash(secret, share) == self.hashes[holder][_HASH * secret : _HASH * (secret + 1)]
 
 
 def false_dealings(dealings: Mapping[int, Dealing]) -> list[int]:
-    """Whose dealing is none of the secrets behind its public keys; ``dealings``: by dealer.
+    """Dealers whose sharing does not fit their public keys; ``dealings``: by dealer.
 
     All are checked by one equation, a sum of theirs with random weights. It holds for a false one
     with a chance of 2^-128; where it does not hold, each half of them is checked by itself.
@@ -167,7 +167,7 @@ def false_dealings(dealings: Mapping[int, Dealing]) -> list[int]:
 
 
 def _all_true(dealings: Iterable[Dealing]) -> bool:
-    """Whether p(0)·G = h(0)·G + r_s·S + r_k·K for each, by a random combination."""
+    """True if p(0)·G = h(0)·G + r_s·S + r_k·K for each, by a random combination."""
     terms = []
     total = 0
     for each in dealings:
@@ -182,7 +182,7 @@ def _all_true(dealings: Iterable[Dealing]) -> bool:
 
 
 def passes(share: bytes, test: bytes) -> bool:
-    """Whether a holder's ``share`` is the one that its dealer has published hashes of, and fits.
+    """True if a holder's ``share`` fits the hashes that its dealer has published.
 
     ``share``: s(i), k(i) as the dealer sealed them. ``test``: ``Dealing.test``, from the server.
     False, whatever is wrong with either.
@@ -238,7 +238,7 @@ def restore(
 
 
 def _is_behind(secret: bytes, public: bytes) -> bool:
-    """Whether ``secret``, which may be 0, is the private half of ``public``."""
+    """True if ``secret``, which may be 0, is the private half of ``public``."""
     return secret != bytes(keys.KEY_BYTES) and keys.public_key(secret) == public
 
 
@@ -295,7 +295,7 @@ def _hashes(s: bytes, k: bytes, h: bytes) -> bytes:
 def _challenge(
     about: bytes, public: tuple[bytes, bytes], blind: bytes, hashes: Sequence[bytes]
 ) -> bytes:
-    """What the dealer answers: a hash of all that it published before (Fiat and Shamir)."""
+    """Challenge to the dealer: a hash of all that it published before (Fiat and Shamir)."""
     bound = framed(about, *public)
     return hashlib.sha256(framed(b"sharing", bound, blind, *hashes)).digest()
 

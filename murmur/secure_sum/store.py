@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from murmur.common import framed, locked, replace_durably, sync_folder, unframed
+from murmur.files import locked, replace_durably, sync_folder
+from murmur.format import framed, unframed
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.keys import KEY_BYTES
 from murmur.secure_sum.shares import SHARE_BYTES
@@ -37,7 +38,7 @@ _FIXED = struct.Struct(f">Q{4 * f'{KEY_BYTES}s'}B5I")
 
 
 class SumStates:
-    """What those that one message names remember of the sum that it is about.
+    """State of the clients that one message names, for the sum that it is about.
 
     Whoever answers a message loads each client, lets it answer, puts it back, and calls ``keep``
     before any answer leaves: a state whose secrets were used is never used again. Clients that
@@ -85,7 +86,7 @@ class SumStates:
         return party
 
     def answered(self, client: int, request: str) -> bytes | None:
-        """What the last request of ``client`` was answered with, if it was ``request`` (a digest).
+        """Answer to the last request of ``client``, if that was ``request`` (a digest).
 
         None for any other request: it is answered by the state, or not at all.
         """
@@ -306,7 +307,7 @@ class _File:
         return framed(framed(*self.shared), *entries)
 
     def state(self, client: int, round: int) -> SecureClient:
-        """That of ``client``; SecureSumError where its sum is over, or the file is damaged."""
+        """State of ``client``; SecureSumError where its sum is over, or the file is damaged."""
         _, _, state = self._parts(client)
         if not state:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
@@ -316,7 +317,7 @@ class _File:
             raise self.damaged from error
 
     def answer(self, client: int, request: str) -> bytes | None:
-        """That of ``client`` to ``request``; None where its last request was another one."""
+        """Answer of ``client`` to ``request``; None where its last request was another one."""
         found, answer, _ = self._parts(client)
         if found != request.encode("ascii"):
             return None
@@ -331,12 +332,12 @@ class _File:
 
     @cached_property
     def _by_place(self) -> list[bytes]:
-        """What is shared, of a file that was read and is not changed."""
+        """Shared facts, from a file that was read and is not changed."""
         return list(self.shared)
 
     @property
     def damaged(self) -> SecureSumError:
-        """What is raised where it cannot be read."""
+        """The error for a file that cannot be read."""
         return SecureSumError(f"the state file {self.path.name} is damaged")
 
     def _parts(self, client: int) -> list[bytes]:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.privacy.events import Event, Hiding
 from murmur.settings import Count, settings
 
@@ -336,7 +336,7 @@ class SumTerms:
         return self.neighbours + 1
 
     def names(self, client: int) -> bool:
-        """Whether ``client`` is in the cohort."""
+        """True if ``client`` is in the cohort."""
         return client in self._everybody
 
     @cached_property
@@ -384,7 +384,7 @@ class SumTerms:
 
     @cached_property
     def begun(self) -> Callable[[str], bytes]:
-        """What everything that is bound to these terms begins with, by its use (``context``)."""
+        """Prefix of all that is bound to these terms, by its use (``context``)."""
         return cache(lambda use: framed(self.digest, use.encode()))
 
     @cached_property
@@ -444,7 +444,7 @@ class SumTerms:
 
 
 def context(terms: SumTerms, use: str, *fields: bytes | int) -> bytes:
-    """What everything that is signed, sealed, derived or hashed in one sum is bound to.
+    """Context of one sum, to which all that is signed, sealed, derived or hashed in it is bound.
 
     All of the terms, the ``use`` (a different word for each), and ``fields``, integers as 8 bytes;
     each is preceded by its length, so that no two lists of fields give the same bytes.
@@ -517,7 +517,7 @@ def _canonical(plain: dict[str, Any]) -> bytes:
 
 
 def _is_hidden(plain: Any) -> bool:
-    """Whether a sum hides any release in the JSON of an event."""
+    """True if a sum hides any release in the JSON of an event."""
     if isinstance(plain, list):
         return any(map(_is_hidden, plain))
     if not isinstance(plain, dict):

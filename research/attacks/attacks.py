@@ -33,7 +33,6 @@ from fl_app.run.hosts import SimulatedHost, build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from fl_app.tools.audit import first_task
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
@@ -43,6 +42,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.round.question import Question
 from murmur.round.site import SimulatedSite
 from murmur.round.summation import PlainSummation
+from murmur_report.audit import first_task
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
 from research.attacks.methods.membership import confidence, likelihood_ratio

@@ -20,9 +20,9 @@ from benchmarks.machine import describe_machine
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
 from murmur.round.site import SimulatedSite
+from murmur_report.audit import Effort, findings
 
 COMMON = (
     "engine=inline",

@@ -25,13 +25,13 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
-from fl_app.attack import Finding
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
 from murmur.round.site import SimulatedSite
+from murmur_report.attack import AttackResult
+from murmur_report.audit import Effort, findings
 
 COMMON = [
     "engine=inline",
@@ -143,7 +143,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _figures(finding: Finding, epsilon: float) -> dict[str, Any]:
+def _figures(finding: AttackResult, epsilon: float) -> dict[str, Any]:
     """What an attack showed of ``epsilon``; ``assumed``: if the trade-off is Gaussian."""
     fitted = 0.0
     if finding.estimate is not None:

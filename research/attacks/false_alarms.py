@@ -37,7 +37,6 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.results import RunFolder
-from fl_app.tools.audit import Effort, findings
 from murmur.privacy import events
 from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
 from murmur.privacy.audit import CONFIDENCE, CanaryAudit, empirical_profile, refuted_at
@@ -55,6 +54,7 @@ from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAnd
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Statement
 from murmur.round.site import SimulatedSite
+from murmur_report.audit import Effort, findings
 
 RELEASES = 5_000  # of each input of a mechanism
 RUNS = 100  # of each neighbour of a whole run's attack

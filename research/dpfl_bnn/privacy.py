@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.pictures import canvas, save
 from benchmarks.runs import print_table
-from murmur.papers.dpfl_bnn.bits import claimed_epsilon, claimed_gamma
+from murmur.algorithms.dpfl_bnn.bits import claimed_epsilon, claimed_gamma
 from murmur.privacy.accounting import Threat, View, epsilon
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma

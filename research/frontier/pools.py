@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose
+from murmur.algorithms.class_statistics import moments, posterior
 from murmur.learning.data.examples import Dataset
 from murmur.learning.data.partitions import Dirichlet
 from murmur.learning.features import scattering
 from murmur.learning.public_labels import LabelSpreading
-from murmur.papers.class_statistics import moments, posterior
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 
 CLIENTS, EXAMPLES, TEST, POOL, RELEASED = 250, 48, 2000, 6000, 50

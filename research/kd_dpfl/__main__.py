@@ -23,9 +23,9 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from murmur.common import experiment_rng
 from murmur.learning.data.examples import split_public
 from murmur.learning.public_labels import plurality
+from murmur.random import experiment_rng
 
 SETTINGS = {
     "mnist_small": [

@@ -28,9 +28,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from murmur.learning.clustering import assignments
-from murmur.learning.metrics import CLUSTERINGS, Verdict, judge
-from murmur.papers.protected_results import (
+from murmur.algorithms.protected_results import (
     PRIVACY,
     UNITS,
     Decoded,
@@ -38,6 +36,8 @@ from murmur.papers.protected_results import (
     ResultSettings,
     project,
 )
+from murmur.learning.clustering import assignments
+from murmur.learning.metrics import CLUSTERINGS, Verdict, judge
 from murmur.privacy.noise import NoiseGenerator
 
 EXPERIMENT = "experiment=ldp_evaluation_seed_compat"

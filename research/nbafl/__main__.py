@@ -35,9 +35,9 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from murmur.common import experiment_rng
 from murmur.learning.data.examples import split_public
 from murmur.privacy.accounting import gaussian
+from murmur.random import experiment_rng
 
 TRAINING_SET, EXAMPLES = 60_000, 100
 

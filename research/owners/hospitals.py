@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
+from murmur.algorithms.class_moments import Releases, centre, discriminants
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve
-from murmur.papers.class_moments import Releases, centre, discriminants
 from strategies.class_moments import ClassMoments
 
 PARTITIONS = {"equal": ("partition=iid",), "skewed": ("partition=dirichlet", "partition.alpha=0.5")}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fl_app.config.composition import compose
 from fl_app.run.population import Population, image_population, population
-from murmur.common import experiment_rng
+from murmur.random import experiment_rng
 from research.owners.choose import words_of
 from research.owners.rounds import few_or_all
 

@@ -21,11 +21,11 @@ from scipy.sparse import csr_matrix
 from scipy.special import softmax
 
 from fl_app.run.experiment import Experiment
-from murmur.common import experiment_rng
+from murmur.algorithms.gradient_rounds import flattened, log_frequencies
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve, over_owners
-from murmur.papers.gradient_rounds import flattened, log_frequencies
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
+from murmur.random import experiment_rng
 from murmur.round.question import Outcome
 from strategies.gradient_rounds import GradientRounds
 

@@ -12,9 +12,9 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedHost
+from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning.codec import BitCodec, WeightCodec
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import bnn
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.privacy.noise import NoiseGenerator

@@ -8,15 +8,15 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
-from murmur.common import experiment_rng
+from murmur.algorithms.kd_dpfl import labels
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.kd_dpfl import labels
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.made import made

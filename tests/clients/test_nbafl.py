@@ -8,9 +8,9 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
+from murmur.algorithms.nbafl.noise import BOUNDED_CHANGE
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.noise import BOUNDED_CHANGE
 from murmur.privacy.accounting import Unit, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent

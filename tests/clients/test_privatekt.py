@@ -8,9 +8,9 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd
 from clients.privatekt import PrivateKTClient
+from murmur.algorithms.privatekt.labeller import Labeller
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.privatekt.labeller import Labeller
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse

@@ -7,14 +7,14 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
-from murmur.common import experiment_rng
+from murmur.algorithms.protected_results import CLEAN_TOTAL
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import fixed_sample
+from murmur.random import experiment_rng
 from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.charge_tape import charged, losses

@@ -13,9 +13,9 @@ import torch
 
 from clients.base import ClientSetup, LocalData, Task
 from clients.dpsgd_fedavg import DpSgdClient
+from murmur.algorithms.dpsgd import LocalDpSgd
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.budget import Budget

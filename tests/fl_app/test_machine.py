@@ -10,7 +10,7 @@ import pytest
 
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import parsed
-from murmur.common import replace_durably
+from murmur.files import replace_durably
 
 ROOT = Path(__file__).parents[2]
 RUN = [

@@ -21,7 +21,7 @@ NOT_ON_DEVICES = {
 }
 MODULES = ["altair", "vl_convert", "pandas", "mlflow", "wandb", "optuna", "submitit", "psutil"]
 SIMULATION_ONLY = ["ray", "matplotlib", "tomli_w", "tensorboard", "pytest", "hypothesis", "opendp"]
-NOT_LOADED = ("fl_app.report", "fl_app.sweep", "fl_app.tracking", "fl_app.tools.advise")
+NOT_LOADED = ("fl_app.sweep", "fl_app.tracking", "fl_app.tools.advise")
 CODE = """
 import sys
 

@@ -20,10 +20,10 @@ from fl_app.cli import main
 from fl_app.config.composition import compose
 from fl_app.config.overrides import expand_sweep
 from fl_app.config.own_classes import VARIABLE
-from fl_app.report.reading import read as read_runs
-from fl_app.report.settings import group
+from fl_app.run.load import load_runs
 from murmur.learning.data.datasets import digits
 from murmur.learning.metrics import chance
+from murmur_report.settings import group
 from tests.fl_app.pages import (
     PAGES,
     PROJECT,
@@ -422,7 +422,7 @@ def test_what_is_compared_on_a_page_has_one_promise():
 def test_a_command_with_a_printed_accuracy_learns_as_the_page_says(page, stranger, tmp_path):
     words = [word for word in printed(page) if word not in DEMO]
     said = stranger(*words, *(["engine=inline"] if "engine=inline" not in words else []))
-    settings = group(read_runs(next((tmp_path / "runs").iterdir())).runs).settings
+    settings = group(load_runs(next((tmp_path / "runs").iterdir())).runs).settings
     assert len({setting.promise for setting in settings}) == 1
     labels = digits().test.labels
     guessed = chance(labels)

@@ -15,8 +15,9 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import prepare, validated
 from murmur.learning.pretrained import torchvision_model
 from murmur.learning.training.dpsgd import DpSgd, PerSampleGradients, without_dropout
+from murmur.learning.training.made_up import made_up
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.training.trial import made_up, require_separate_examples, try_out
+from murmur.learning.training.trial import require_separate_examples, try_out
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report

@@ -8,6 +8,7 @@ from flwr.common.constant import ErrorCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -16,12 +17,11 @@ from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.protection import Unprotected
 from murmur.round.placement import Placement, SimulatedPlacement
+from murmur.round.rounds import PATIENCE
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
-from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
-from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 
@@ -98,7 +98,7 @@ def test_mean_of_all_nodes_moves_the_model():
         for message, value in zip(begin(it), (2, 4, 6), strict=True)
     ]
     arrays, _ = it.aggregate_train(1, replies)
-    np.testing.assert_allclose(arrays["model"].numpy() - it.model, 12 / 6, rtol=1e-6)
+    np.testing.assert_allclose(arrays["model"].numpy() - it.rounds.model, 12 / 6, rtol=1e-6)
     assert len(it.rounds.outcome.answered) == 6
     assert it.rounds.outcome.failed == {}
 
@@ -134,7 +134,7 @@ def test_hostile_answer_is_counted_and_the_round_completes_without_it(kind):
     bad = reply(messages[0], **changed)
     arrays, _ = it.aggregate_train(1, [bad, *good])
     assert arrays is not None
-    np.testing.assert_array_equal(arrays["model"].numpy(), it.model)
+    np.testing.assert_array_equal(arrays["model"].numpy(), it.rounds.model)
     assert set(it.rounds.outcome.failed) == set(messages[0].content["task"]["clients"])
     assert len(it.rounds.outcome.answered) == 4
 

@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -29,7 +30,6 @@ from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
-from tests.strategies.grid import Grid
 
 N, COHORT = 200, 50
 

@@ -9,8 +9,8 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from murmur.algorithms.class_moments import CentreSum, MomentSum
 from murmur.learning.data.examples import LocalData
-from murmur.papers.class_moments import CentreSum, MomentSum
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.budget import Budget
 from tests.fl_app.running import run_inline

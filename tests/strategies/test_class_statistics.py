@@ -8,8 +8,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from murmur.learning.public_labels import LabelSpreading
-from murmur.papers.class_statistics import (
+from murmur.algorithms.class_statistics import (
     StatisticsRelease,
     coordinates,
     located,
@@ -17,6 +16,7 @@ from murmur.papers.class_statistics import (
     posterior,
     unit,
 )
+from murmur.learning.public_labels import LabelSpreading
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS

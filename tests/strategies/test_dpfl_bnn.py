@@ -11,9 +11,9 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.hosts import build_model
 from fl_app.run.results import RunFolder
+from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning.data.datasets import Examples
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import bnn
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent

@@ -11,15 +11,15 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from fl_app.testing import Grid
+from murmur.algorithms.gradient_rounds import gradient
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.learning.linear_model import Head, directions, unit
-from murmur.papers.gradient_rounds import gradient
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.round.question import Outcome
 from tests.fl_app.running import run_inline
-from tests.strategies.grid import Grid
 
 SMALL = [
     "strategy=gradient_rounds",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
 from murmur.learning.codec import LabelCodec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import NonPrivateEvent
@@ -31,7 +32,6 @@ from murmur.round.question import Question
 from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum.terms import Stage
 from tests.fl_app.running import run_inline
-from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 SMALL = ["model=mlp", "model.hidden=[3]"]

@@ -9,10 +9,10 @@ from scipy.io import savemat
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.results import RunFolder
+from murmur.algorithms.dpsgd import LocalDpSgd
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent

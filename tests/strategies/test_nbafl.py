@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -17,7 +18,6 @@ from murmur.secure_sum import SecureSumSettings
 from strategies.nbafl import NbAFL
 from tests.fl_app.running import run_inline
 from tests.made import made
-from tests.strategies.grid import Grid
 
 N, M = 10, 100
 

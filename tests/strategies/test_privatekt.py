@@ -9,12 +9,12 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from murmur.algorithms.privatekt.answers import LabelQuery, SharedLabels
 from murmur.learning.data.datasets import Examples
 from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
 from murmur.learning.public_labels import cohort_for_plurality, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.privatekt.answers import LabelQuery, SharedLabels
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
@@ -136,7 +136,7 @@ def test_settings_say_in_which_rounds_images_are_drawn_by_entropy(monkeypatch, c
         seen.append(bool(utility.any()))
         return draw(utility, count, rng)
 
-    monkeypatch.setattr("murmur.papers.privatekt.knowledge.draw", watched)
+    monkeypatch.setattr("murmur.algorithms.privatekt.knowledge.draw", watched)
     strategy = server(**changed)
     for number in (1, 2, 3):
         strategy.task(number, strategy.setup.initial_parameters())

@@ -12,10 +12,11 @@ from flwr.app.error import Error
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.testing import Grid
+from murmur.algorithms.protected_results import CLEAN_TOTAL
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent, Release
@@ -29,7 +30,6 @@ from murmur.secure_sum.settings import SecureSumSettings
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from tests.fl_app.running import interrupt, run_inline
-from tests.strategies.grid import Grid
 
 NODES, CLIENTS, K = [11, 12], 40, 4
 

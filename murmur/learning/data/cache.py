@@ -53,7 +53,7 @@ class RawExamples:
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
-    """What a decoder hands to the cache.
+    """Train and test examples of a decoder, for the cache.
 
     Attributes:
         train, test: as they were stored.
@@ -149,7 +149,7 @@ def publish_folder(folder: Path) -> Iterator[Path]:
 
 
 def key_of(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
-    """What names a decoded data set: all that its decoding depends on, and which source lacks."""
+    """Name of a decoded data set: a hash of all that its decoding depends on."""
     found = []
     for path in sources:
         try:

@@ -51,7 +51,7 @@ Numbered = tuple[NDArray[np.int64], tuple[str, ...]]
 
 
 def is_missing(value: object) -> bool:
-    """Whether a cell is empty: null, no number (NaN), no time (NaT), or text of spaces alone."""
+    """True for an empty cell: null, no number (NaN), no time (NaT), or text of spaces alone."""
     if isinstance(value, str):
         return not value.strip()
     if value is None:
@@ -68,7 +68,7 @@ def nfc(text: str) -> str:
 
 
 def alike(text: str) -> str:
-    """What texts have in common that differ by form, case or the space around them only."""
+    """Canonical form of a text, for comparison without case, outer space and form of Unicode."""
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     seen = (letter for letter in known if unicodedata.category(letter) != "Cf")
     return " ".join("".join(seen).split())

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 
 Rows = NDArray[np.int64]
 Rng = np.random.Generator

@@ -76,7 +76,7 @@ def class_files(
 
 
 def owner_of(folder: Path, path: Path, owners: int) -> str:
-    """Whose the file ``path`` below ``folder`` is: the names of the first ``owners`` folders."""
+    """Owner of the file ``path`` below ``folder``: the names of the first ``owners`` folders."""
     return "/".join(path.relative_to(folder).parts[:owners])
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 from murmur.learning.data import cells, examples
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.examples import DataError, Examples

@@ -67,7 +67,7 @@ def open_csv(
 
 
 def _separator(line: str) -> str:
-    """What separates the names of the header ``line``: commas, else semicolons or tabs."""
+    """Separator of the names of the header ``line``: commas, else semicolons or tabs."""
     bare = _QUOTED.sub("", line)
     return next((separator for separator in ",;\t" if separator in bare), ",")
 

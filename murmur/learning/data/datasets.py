@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from murmur.common import experiment_rng, require_integer
+from murmur.checks import require_integer
 from murmur.learning.data import cache as caching
 from murmur.learning.data.archives import read_cifar10, read_idx_pair, read_svhn, require_md5
 from murmur.learning.data.examples import DataError, Dataset, Examples, take_out
 from murmur.learning.data.npz_arrays import array_examples, read_npz
+from murmur.random import experiment_rng
 from murmur.settings import Seed
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.

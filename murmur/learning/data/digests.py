@@ -31,7 +31,7 @@ def digests_of(data: Dataset) -> dict[str, str]:
 
 
 def of_arrays(*parts: NDArray[Any] | Sequence[str] | None) -> str:
-    """Of the values of arrays, whatever their shape, of texts in their order, and of what is None.
+    """Digest of the values of arrays, whatever their shape, of texts in their order, and of None.
 
     Returns:
         SHA-256 in hexadecimal.

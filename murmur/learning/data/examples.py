@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_integer, require_number
+from murmur.checks import require_integer, require_number
+from murmur.random import experiment_rng
 
 Rows = NDArray[np.int64]
 
@@ -76,7 +77,7 @@ class LocalData:
         return len(self.indices)
 
     def contents(self) -> Iterator[bytes]:
-        """What each record holds, in the order of ``indices``; equal records are equal bytes.
+        """Bytes of each record, in the order of ``indices``; equal records are equal bytes.
 
         Of the sources, not of features: their last bits may depend on the rows beside them.
         """

@@ -126,7 +126,7 @@ def _of_lists(column: pandas.Series, place: str) -> NDArray[Any]:
 
 
 def are_mostly_numbers(texts: Sequence[str]) -> bool:
-    """Whether at least half of the cells with any text hold numbers, or all hold booleans.
+    """True if half of the cells with any text hold numbers, or all hold booleans.
 
     A decimal comma counts: such a column is refused as numbers, and not read as words.
     """
@@ -136,7 +136,7 @@ def are_mostly_numbers(texts: Sequence[str]) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads it as a number; it would also take 1_000."""
+    """True if Python reads the text as a number, but for underscores as in 1_000."""
     try:
         float(text)
     except ValueError:

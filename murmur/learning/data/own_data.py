@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 from murmur.learning.data.blanks import Blanks
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import nfc, number_classes, require_labels, require_unlike
@@ -256,7 +256,7 @@ def npz(
 
 
 def _npz_names(arrays: Collection[str]) -> tuple[str, ...]:
-    """Those of ``_NPZ_NAMES`` of which an archive has the first; our own where it has none."""
+    """Names of the arrays of an archive: the first of ``_NPZ_NAMES`` that fit, else our own."""
     return next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
 
 
@@ -358,7 +358,7 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
 def _labelled_rows(
     file: Path, blanks: Blanks
 ) -> tuple[list[int], list[str], list[list[str]], list[str]]:
-    """What a CSV file holds.
+    """Pixels or file names, and labels, of a CSV file.
 
     Returns:
         Each row's last line, its label and its other fields, and the columns of these.
@@ -394,7 +394,7 @@ def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]
 
 
 def _is_byte(field: str) -> bool:
-    """Whether a field writes an integer in 0..255."""
+    """True if a field writes an integer in 0..255."""
     try:
         return 0 <= int(field) <= 255
     except ValueError:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import numpy as np
 from pydantic import Field
 
-from murmur.common import require_integer
+from murmur.checks import require_integer
 from murmur.learning.data.class_counts import (
     Rng,
     Rows,

@@ -170,5 +170,5 @@ def _on_white(image: Any, name: str) -> Any:
 
 
 def _is_even(image: Any) -> bool:
-    """Whether all pixels of a picture are the same."""
+    """True if all pixels of a picture are the same."""
     return all(low == high for low, high in image.getextrema())

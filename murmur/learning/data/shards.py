@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from murmur.common import experiment_rng
 from murmur.learning.data.class_counts import Rng, Rows, symmetric_dirichlet
+from murmur.random import experiment_rng
 
 NOBODY = -1  # the client of a row that stays unused
 

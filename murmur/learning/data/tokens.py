@@ -24,7 +24,7 @@ _WORD_OF_ANY_SCRIPT = rf"[{_UNSPACED}]\p{{M}}*|[\w\p{{M}}&&[^{_UNSPACED}]]+"  # 
 
 
 def hashed_words(vocabulary: int) -> Callable[[str], list[int]]:
-    """What turns a text into numbers of its words.
+    """A function from a text to the numbers of its words.
 
     A hash is the same for everybody, and knows no data.
 
@@ -54,7 +54,7 @@ def words_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _splitter() -> Any:
-    """What splits a text by ``_WORD_OF_ANY_SCRIPT``; ValueError without the extra ``data``."""
+    """Splitter of texts by ``_WORD_OF_ANY_SCRIPT``; ValueError without the extra ``data``."""
     try:
         from tokenizers import Regex
         from tokenizers.pre_tokenizers import Split

@@ -96,7 +96,7 @@ class Column:
         return np.where(share > 1, self.bins + 1, below)
 
     def labels(self) -> list[str]:
-        """What each bin is called in a drawing."""
+        """Names of the bins, for a drawing."""
         if self.values:
             return [*self.values, "any other"]
         edges = np.linspace(self.low, self.high, self.bins + 1)
@@ -138,7 +138,7 @@ class Bins:
 
     @property
     def schema(self) -> dict[str, dict[str, Any]]:
-        """What the columns say, as a schema writes it."""
+        """The columns' values and ranges, in the form of a schema."""
         return {column.name: column.told for column in self.columns}
 
     @property
@@ -170,7 +170,7 @@ class Bins:
         return out
 
     def parts(self) -> list[tuple[str, slice]]:
-        """What each run of bins is of, a column's name or "a × b", and where it stands."""
+        """Source of each run of bins, a column's name or "a × b", and its place."""
         names = [column.name for column in self.columns]
         names += [f"{names[a]} × {names[b]}" for a, b in self.crossed]
         starts = np.cumsum([0, *self._sizes])

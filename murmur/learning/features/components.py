@@ -36,7 +36,7 @@ _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """What was fitted on the pool.
+    """Map from images to features, fitted on the pool.
 
     Attributes:
         mean: (D,), of the map over the pool.
@@ -93,7 +93,7 @@ class Components:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known in public of a map that needs no fit.
+    """Public facts of a map that needs no fit.
 
     Attributes:
         digest: names the map, and all that it is made of.
@@ -328,7 +328,7 @@ def _with(
 
 
 def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> str:
-    """What names the kept features: the map and every image."""
+    """Name of the kept features: a hash of the map and of every image."""
     told = f"{_FORMAT} {features.name} {features.components}"
     if features.power != 1:
         told += f" {features.power}"

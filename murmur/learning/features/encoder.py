@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.data.cache import NEEDED, cache_folder, encoder_folder, publish_folder
 from murmur.learning.data.tokens import encoded, tokenizer_of
 from murmur.learning.features.components import Features, Known
+from murmur.random import experiment_rng
 
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
 
 
 def licence_of(folder: Path) -> str:
-    """What the encoder's own page says of its licence; "not stated" where it says nothing."""
+    """Licence of the encoder, as its own page states it; else "not stated"."""
     page = folder / "README.md"
     lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else []
     for line in lines[:40]:

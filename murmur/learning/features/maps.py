@@ -128,7 +128,7 @@ def backbone(
     size: Annotated[int, Field(ge=1, le=4_096)] = 64,
     components: int = 400,
 ) -> Features:
-    """What a torchvision classifier computes before its last layer.
+    """A torchvision classifier without its last layer.
 
     Args:
         architecture: torchvision's name of it.
@@ -144,8 +144,8 @@ def backbone(
         raise ValueError("weights=null: must be the path of a .safetensors file")
     import torch
 
-    from murmur.common import seeded_torch
     from murmur.learning.pretrained import Headless
+    from murmur.random import seeded_torch
 
     with seeded_torch(0):
         network = Headless(architecture, weights, size).eval()

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.process import has_bfloat16, has_kernels, kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import ManyClients, TrainSingle
+from murmur.random import seeded_torch
 
 Precision = Literal["fp32", "bf16", "auto"]
 InferenceFn = Callable[[int], Callable[[Tensor], Tensor]]
@@ -98,7 +98,7 @@ class Backend(ABC):
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
     def inference_fn(self) -> InferenceFn:
-        """What reads images in inference mode, and with the parameters as they are now."""
+        """Inference with the parameters as they are now."""
         return lambda batch: self._flat.module
 
     def release_buffers(self) -> None:  # noqa: B027
@@ -154,7 +154,7 @@ def backend_for(
 
 
 def _kernels_for(module: nn.Module) -> ModuleType | None:
-    """What trains plain sequences of layers; None where ``module`` is no such sequence."""
+    """Kernels for a plain sequence of layers; None where ``module`` is no such sequence."""
     if hasattr(module, "backend"):
         return None
     sequences = kernels("sequences")

@@ -23,7 +23,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -35,10 +35,8 @@ from murmur.learning.models import Dropout
 from murmur.learning.training import batches
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.precision import require_float32
+from murmur.learning.training.trainer import Trainer
 from murmur.settings import Count, Decay, Positive, settings
-
-if TYPE_CHECKING:
-    from murmur.learning.training.trainer import Trainer
 
 SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
@@ -93,7 +91,7 @@ class DpSgd:
 
     def train(
         self,
-        trainer: "Trainer",
+        trainer: Trainer,
         images: batches.Images,
         labels: batches.Labels,
         *,
@@ -170,7 +168,7 @@ def shifted(images: Tensor, views: int) -> Tensor:
     return torch.stack(found, dim=1).flatten(0, 1)
 
 
-def require_constants(trainer: "Trainer") -> None:
+def require_constants(trainer: Trainer) -> None:
     """ValueError where training changes a buffer, which no clipping and no noise reaches."""
     if trainer.statistics:
         kind = type(trainer.flat.module).__name__
@@ -283,7 +281,7 @@ def _keep_constants(layer: nn.Module) -> None:
 
 
 def _channels_first(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """What a convolution must see, for Opacus (1.6) takes its strides for granted.
+    """Make a convolution's input channels-first, since Opacus (1.6) takes its strides for granted.
 
     From an input that is channels-last wrong gradients would come without a word. What it gives is
     channels-last, as its weight is (``_channels_last``), since pooling is then several times
@@ -331,7 +329,7 @@ def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
 
 
 def _factors(gradients: list[Tensor], norm: float) -> Tensor:
-    """What takes each example's gradient to the grid, no longer than 2¹⁸ steps: (B, 1)."""
+    """Factors that bring each example's gradient to the grid, within 2¹⁸ steps: (B, 1)."""
     parts = [part for gradient in gradients for part in gradient.split(_COLUMNS, dim=1)]
     norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts]).double()
     lengths = torch.linalg.vector_norm(norms, dim=0)

@@ -168,6 +168,6 @@ class FlatModel:
 
 
 def _rests(part: nn.Module) -> bool:
-    """Whether training leaves ``part``, with all that is in it, in evaluation mode."""
+    """True if training leaves ``part``, with all that is in it, in evaluation mode."""
     trains = [parameter.requires_grad for parameter in part.parameters()]
     return not part.training or (bool(trains) and not any(trains))

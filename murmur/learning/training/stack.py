@@ -48,7 +48,7 @@ class ClientBatch:
 
 
 def stackable(module: nn.Module) -> bool:
-    """Whether copies of ``module`` can train as a stack.
+    """True if copies of ``module`` can train as a stack.
 
     Not where it draws (dropout), keeps statistics (batch normalisation) or brings its own way of
     training, nor where a layer is neither PyTorch's nor ours and could do any of these.
@@ -108,7 +108,7 @@ class Stack:
         steps: int | None = None,
         proximal_mu: float = 0.0,
     ) -> NDArray[np.float32]:
-        """What ``Trainer.train`` makes of each of K clients, all at once.
+        """Train K clients at once, each as ``Trainer.train`` would.
 
         Args:
             images: float32 (N, C, H, W).

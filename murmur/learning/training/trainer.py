@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
 from murmur.learning.process import LARGE
-from murmur.learning.training import backends, batches, stack, trial
+from murmur.learning.training import backends, batches, made_up, stack
 from murmur.learning.training.optimiser import Adam, Optimisation
 from murmur.learning.training.parameters import FlatModel
+from murmur.random import seeded_torch
 
 
 class Trainer:
@@ -100,7 +100,7 @@ class Trainer:
 
     @property
     def has_dropout(self) -> bool:
-        """Whether the model's training pass differs from its inference."""
+        """True if the model's training pass differs from its inference."""
         kinds = (Dropout, nn.modules.dropout._DropoutNd)
         return any(m.p > 0 for m in self._module.modules() if isinstance(m, kinds))
 
@@ -112,7 +112,7 @@ class Trainer:
     @cached_property
     def statistics(self) -> list[str]:
         """Names of the buffers that training changes (batch normalisation), by one made-up step."""
-        return trial.changed_buffers(self)
+        return made_up.changed_buffers(self)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.

@@ -8,24 +8,25 @@ no data, and no server's parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor, nn
 
-from murmur.common import seeded_torch
 from murmur.learning.training import dpsgd
+from murmur.learning.training.made_up import (
+    made_up,
+    named,
+    same_bits,
+    tensors_of,
+    train_once,
+    unchanged,
+)
 from murmur.learning.training.precision import require_float32
+from murmur.learning.training.trainer import Trainer
+from murmur.random import seeded_torch
 
-if TYPE_CHECKING:
-    from murmur.learning.training.trainer import Trainer
-
-_TOKENS = 3  # what models of texts read: the fewest that a vocabulary has
 _REAL = (torch.float32, torch.float64)
 CLOSE = (1e-4, 1e-6)
 """Relative and absolute: what floating point may do to the same outputs."""
@@ -54,7 +55,7 @@ def try_out(trainer: Trainer) -> None:
             raise ValueError(f"model={kind}: gives NaN or infinite values for made-up images")
         start = trainer.flat.vector.clone()
         buffers = trainer.flat.buffers()
-        _step(trainer, images, labels, kind)
+        train_once(trainer, images, labels, kind)
         if not torch.isfinite(trainer.flat.vector).all():
             raise ValueError(f"model={kind}: a step of training gives NaN or infinite parameters")
         trainer.flat.vector.copy_(start)
@@ -97,50 +98,6 @@ def require_separate_examples(trainer: Trainer) -> None:
         _require_exact(module, dpsgd.PerSampleGradients(trainer.flat), x[:2], y[:2], kind)
 
 
-def changed_buffers(trainer: Trainer) -> list[str]:
-    """Names of the buffers that a step of training changes: statistics, and no constants.
-
-    Raises:
-        ValueError: the model cannot take that step.
-    """
-    module = trainer.flat.module
-    if not any(True for _ in module.buffers()):
-        return []
-    with unchanged(trainer) as before:
-        _step(trainer, *made_up(trainer, 2), type(module).__name__)
-        return [
-            name
-            for name, buffer in module.named_buffers()
-            if name not in before or not _same(buffer, before[name])
-        ]
-
-
-def made_up(trainer: Trainer, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Images (count, C, H, W) in [0, 1), or whole numbers for models of texts; and soft labels.
-
-    Nobody's: the same for every data set of this shape.
-    """
-    rng = np.random.default_rng(0)
-    images = rng.random((count, *trainer.input_shape), np.float32)
-    layers = trainer.flat.module.modules()
-    if any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in layers):
-        images = np.floor(_TOKENS * images)
-    labels = rng.random((count, trainer.num_classes), np.float32)
-    return images, labels / labels.sum(axis=1, keepdims=True)
-
-
-@contextmanager
-def unchanged(trainer: Trainer) -> Iterator[dict[str, Tensor]]:
-    """Leave parameters and buffers as they were, which is what it gives."""
-    before = {name: tensor.clone() for name, tensor in _tensors(trainer.flat.module).items()}
-    try:
-        yield before
-    finally:
-        for name, tensor in _tensors(trainer.flat.module).items():
-            if name in before:
-                tensor.copy_(before[name])
-
-
 def draws(module: nn.Module, images: Tensor, seed: int) -> tuple[Tensor, bool]:
     """A module's outputs, and whether they are a matter of chance.
 
@@ -180,7 +137,7 @@ def _require_real(trainer: Trainer, kind: str) -> None:
         odd = parameter.is_complex() or parameter.is_floating_point()
         if odd and parameter.dtype not in _REAL:
             raise ValueError(f"model={kind}: {name} is {parameter.dtype}, must be float32")
-    for name, tensor in _tensors(trainer.flat.module).items():
+    for name, tensor in tensors_of(trainer.flat.module).items():
         try:
             save({name: tensor.flatten()[:1].cpu().numpy()})
         except Exception as error:  # NumPy's and safetensors' own, of several kinds
@@ -208,7 +165,7 @@ def _require_logits(trainer: Trainer, images: NDArray[np.float32], kind: str) ->
             logits = flat.module(torch.from_numpy(images).to(flat.vector.device))
     except Exception as error:  # whatever a user's own layers raise
         where = f"model={kind}: fails on images {images.shape}"
-        raise ValueError(f"{where} ({_named(error)})") from error
+        raise ValueError(f"{where} ({named(error)})") from error
     expected = (len(images), trainer.num_classes)
     if not isinstance(logits, Tensor) or logits.shape != expected:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -245,8 +202,8 @@ def _require_repeatable(
             f"model={kind}: its outputs are drawn at random in evaluation mode, too; use "
             "nn.Dropout, or dropout(..., training=self.training)"
         )
-    for name, tensor in _tensors(module).items():
-        if name not in given or not _same(tensor, given[name]):
+    for name, tensor in tensors_of(module).items():
+        if name not in given or not same_bits(tensor, given[name]):
             raise ValueError(f"model={kind}: evaluation changes {name}")
 
 
@@ -313,29 +270,3 @@ def _require_exact(
                     f"(relative error {away / gradient.norm():.2g} on a made-up example); freeze "
                     "it, or choose another layer"
                 )
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, of whatever kind."""
-    tensors = {name: parameter.detach() for name, parameter in module.named_parameters()}
-    return tensors | dict(module.named_buffers())
-
-
-def _step(trainer: Trainer, images: NDArray, labels: NDArray, kind: str) -> None:
-    """One step of training, with whatever the model raises turned into a ValueError."""
-    rng = np.random.default_rng(0)
-    how = {"batch_size": len(images), "lr": 1e-3, "steps": 1, "soft_targets": True}
-    try:
-        trainer.train(images, labels, rng=rng, **how)  # type: ignore[arg-type]
-    except Exception as error:  # whatever a user's own layers raise
-        raise ValueError(f"model={kind}: fails in a step of training ({_named(error)})") from error
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Bit by bit where there are no NaNs, which count as equal."""
-    return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
-
-
-def _named(error: Exception) -> str:
-    """An exception's kind and text."""
-    return f"{type(error).__name__}: {error}"

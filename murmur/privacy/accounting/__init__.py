@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What ``compose`` has of ``__all__``; AttributeError for any other name."""
+    """Import a name of ``compose`` in ``__all__``; AttributeError for any other name."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("murmur.privacy.accounting.compose"), name)

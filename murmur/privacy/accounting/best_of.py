@@ -21,7 +21,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy.accounting import rdp
 from murmur.privacy.accounting.flatten import Threat, View, failure, flatten
 from murmur.privacy.events import Event, NonPrivateEvent
@@ -77,7 +77,7 @@ def epsilon_of_all(runs: Sequence[Run], delta: float, view: View) -> float:
 
 
 def selection_cost(divergence: Callable[[float], float], mean: float) -> float:
-    """What the choice adds at every order: (1 + η) times the least over λ̂ of theorem 2."""
+    """Cost of the choice at every order: (1 + η) times the least over λ̂ of theorem 2."""
     gamma = 1 / mean
 
     def value(order: float) -> float:
@@ -104,7 +104,7 @@ def _converted(divergence: Callable[[float], float], delta: float) -> float:
 
 
 def _leaves(run: Run, view: View) -> list[Leaves]:
-    """What each client has released, as the adversary sees it."""
+    """Elementary releases of each client, as the adversary sees them."""
     return [flatten(event, view) for event in run]
 
 

@@ -13,7 +13,7 @@ where no noise of the range that is searched meets it.
 import math
 from functools import lru_cache
 
-from murmur.common import require_count
+from murmur.checks import require_count
 from murmur.privacy import events
 from murmur.privacy.accounting import gaussian, rdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of
@@ -44,7 +44,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
 def discrete_noise_multiplier(
     epsilon: float, delta: float, count: int, steps: float = math.inf
 ) -> float:
-    """The same for discrete Gaussian noise: what its grid adds is paid for.
+    """Least noise multiplier of discrete Gaussian noise, with what its grid adds paid for.
 
     Args:
         epsilon: of all releases together, finite and above 0.

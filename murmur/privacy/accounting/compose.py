@@ -29,7 +29,7 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class Spend:
-    """What events cost, at one δ against one adversary.
+    """Cost of events at one δ against one adversary.
 
     Attributes:
         epsilon: the smallest of ``bounds``. Infinite for a release without protection.
@@ -54,7 +54,7 @@ def epsilon(
     unit: Unit | None = None,
     assumptions: Iterable[str] | None = (),
 ) -> Spend:
-    """What ``event`` costs a unit at ``delta``, as ``threat`` sees it. Results are cached.
+    """Cost of ``event`` to a unit at ``delta``, as ``threat`` sees it. Results are cached.
 
     Args:
         event: a tree of what was released; its order does not matter.

@@ -126,7 +126,7 @@ def _thinning(steps: int) -> tuple[int, int]:
 
 
 def _moved(alpha: float, width: int) -> float:
-    """What the w − 1 points between two kept ones give to the upper one, per mass of that.
+    """Mass that the w − 1 points between two kept ones give to the upper one, per mass of theirs.
 
     Σ_{k<w} sinh(αk) / sinh(αw) = sinh(α(w−1)/2) / (2 sinh(α/2) cosh(αw/2)).
     """

@@ -43,7 +43,7 @@ _ANY_CLIENT = Neighbours(Unit.CLIENT, Adjacency.REPLACE_ONE)
 
 
 class Threat(StrEnum):
-    """What the adversary sees.
+    """Adversary by its view of the messages.
 
     Attributes:
         LOCAL: every release of every client, with its sender.

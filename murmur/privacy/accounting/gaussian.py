@@ -105,7 +105,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def costs_at_most(leaves: Mapping[events.Event, int], epsilon: float, delta: float) -> bool:
-    """Whether ``leaves`` are Gaussian noise that surely costs at most ``epsilon`` at ``delta``.
+    """True if ``leaves`` are Gaussian noise that surely costs at most ``epsilon`` at ``delta``.
 
     ``log_delta``'s formula by the standard library alone, for a device that has no other releases
     and is spared the accountant. False says nothing: other noise, too much of it, an ε of 700 or

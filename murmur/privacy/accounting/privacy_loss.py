@@ -100,7 +100,7 @@ class LatticeLoss:
         return cls(step, lowest, np.trim_zeros(probabilities, "b"), count)
 
     def on_step(self, step: float) -> "LatticeLoss":
-        """The same loss on another lattice, rounded up (``of``); itself on its own step."""
+        """The loss on another lattice, rounded up (``of``); itself on its own step."""
         if step == self.step:
             return self
         return LatticeLoss.of(self.losses, self.probabilities, step, self.count)
@@ -210,7 +210,7 @@ def _commensurate_step(steps: Sequence[float]) -> float | None:
 
 
 def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
-    """Whether ε is so large or so small that the distribution cannot be held in floats."""
+    """True if ε is so large or so small that the distribution cannot be held in floats."""
     return gaussian_mu > _LARGEST_MU or any(
         part.worst > _LARGEST_LOSS or part.step < _SMALLEST_STEP for part in parts
     )
@@ -326,7 +326,7 @@ class _Tilted:
         return self.log_scale - self.theta * epsilon + math.log(total)
 
     def is_sharp(self, epsilon: float, delta: float) -> bool:
-        """Whether errors hardly count at this ε, where δ(ε) is about ``delta``."""
+        """True if errors hardly count at this ε, where δ(ε) is about ``delta``."""
         seen, lost = self._seen(epsilon)
         return epsilon > self.trusted_from and lost <= _SHARP * (1 - delta) * seen
 

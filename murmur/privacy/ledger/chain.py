@@ -51,7 +51,7 @@ class Header:
 
     @property
     def digest(self) -> bytes:
-        """What the first entry follows: SHA-256 of the text, 32 bytes."""
+        """Predecessor of the first entry: SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text.encode()).digest()
 
     @property
@@ -113,7 +113,7 @@ class Signer:
         return self._key.sign(_message(purpose, text))
 
     def is_valid(self, purpose: str, text: str, signature: bytes | None) -> bool:
-        """Whether ``signature`` was made for ``text`` under this key.
+        """True if ``signature`` was made for ``text`` under this key.
 
         False for None and for anything that is no signature; never raises.
         """
@@ -140,7 +140,7 @@ def check(entry: Entry) -> Entry:
 
 
 def is_signed(entry: Entry, signer: Signer) -> bool:
-    """Whether ``entry`` carries the device's signature for all that leads to it."""
+    """True if ``entry`` carries the device's signature for all that leads to it."""
     return signer.is_valid("commit", _position_and_seal(entry), entry.signature)
 
 

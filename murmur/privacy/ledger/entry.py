@@ -75,7 +75,7 @@ class Charge:
 
 
 class Status(StrEnum):
-    """What becomes of a charge."""
+    """Outcome of a charge."""
 
     CHARGED = "charged"  # a new entry is committed: answer
     REPEATED = "repeated"  # charged before, nothing has left: answer once under that charge
@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def may_compute(self) -> bool:
-        """Whether the client may compute and release an answer now."""
+        """True if the client may compute and release an answer now."""
         return self.status in (Status.CHARGED, Status.REPEATED)
 
 
@@ -138,12 +138,12 @@ class Entry(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """What a charge released; an UnknownEvent where a newer version wrote it."""
+        """Event of a charge; an UnknownEvent where a newer version wrote it."""
         return event_from_text(self.body)
 
     @property
     def clients(self) -> Sequence[str]:
-        """Whose release a charge is: one client, or a block; LedgerError for a malformed block."""
+        """Clients that a charge names: one, or a block; LedgerError for a malformed block."""
         try:
             return decode_ids(self.client)
         except ValueError as error:
@@ -154,7 +154,7 @@ class Entry(NamedTuple):
         return _JSON.encode([*self[:-3], self.previous.hex()])
 
     def digest(self) -> bytes:
-        """What ``seal`` must be."""
+        """Digest of the entry's contents, which ``seal`` must equal."""
         return hashlib.sha256(self.encoding().encode()).digest()
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 
@@ -79,7 +79,7 @@ class KeyAndAnchor:
         replace_file(self.key, signer.to_pem())
 
     def was_used(self) -> bool:
-        """Whether the anchor is one of a ledger with entries; its signature is not checked.
+        """True if the anchor is one of a ledger with entries; its signature is not checked.
 
         Asked where the key is missing, when a ledger could otherwise be begun anew at zero.
         """
@@ -143,7 +143,7 @@ def _slot(anchor: Anchor, signer: Signer) -> bytes:
 
 
 def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
-    """What a slot says, if this device has signed it; else None."""
+    """Content of an anchor's slot, if this device has signed it; else None."""
     try:
         text, _, signature = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from murmur.common import csv_cell
+from murmur.format import csv_cell
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
 from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
 from murmur.privacy.ledger.chain import Header, Transaction
@@ -49,7 +49,7 @@ def _now() -> datetime:
 
 
 class Ledger:
-    """What the clients of this node have released, ever.
+    """Releases of the clients of this node, over their whole life.
 
     Opening verifies all entries of a ledger of fewer than 10,000, and those since the last signed
     snapshot of a longer one; ``verify`` always reads everything. POSIX, on a local disk. Threads
@@ -95,7 +95,7 @@ class Ledger:
 
     @property
     def header(self) -> Header:
-        """What the ledger says of itself: its public key, and when it was begun."""
+        """Header of the ledger: its public key, and when it was begun."""
         return self._log.header
 
     def sign_export(self, position: int, seal: str, time: str) -> str:
@@ -179,7 +179,7 @@ class Ledger:
             return self._admitted_reply(request, admit)
 
     def is_charged(self, request: str) -> bool:
-        """Whether something was charged for that very request, answered or not."""
+        """True if something was charged for that very request, answered or not."""
         with self._log.reading():
             return _charge_for(self._log, request) is not None
 
@@ -198,7 +198,7 @@ class Ledger:
         return [event_from_text(text) for text, count in tally for _ in range(count)]
 
     def kinds(self) -> set[Event]:
-        """What was ever charged to anybody, each event once."""
+        """Events that were ever charged to anybody, each once."""
         with self._log.reading():
             tallies = set(self._log.history.spends.values())
         return {event_from_text(text) for tally in tallies for text, _ in tally}
@@ -311,7 +311,7 @@ class _Batch:
         self._new: dict[tuple[str, int, str, str, str], list[str]] = defaultdict(list)
 
     def decide(self, charge: Charge) -> Outcome:
-        """What becomes of ``charge``; a new one is in the transaction after ``append``."""
+        """Decide on ``charge``; a new one is in the transaction after ``append``."""
         client = charge.client_id
         about = (charge.run, charge.round, charge.purpose)
         if (about, client) in self._asked:
@@ -349,7 +349,7 @@ class _Batch:
         return found
 
     def _answered(self, charge: Charge, answer: Entry) -> Outcome:
-        """The same bytes again, if this is the release that they were for and they are kept."""
+        """The bytes of the earlier answer, if it was for this release and is kept."""
         if (answer.run, answer.round) != (charge.run, charge.round):
             return _refused(
                 f"this request was answered as round {answer.round} of run {answer.run}",
@@ -391,7 +391,7 @@ class _Batch:
         return outcome
 
     def _of(self, client: str) -> EventCounts:
-        """What ``client`` has spent; what was charged earlier in the same batch counts."""
+        """Events that ``client`` has spent, with those charged earlier in the same batch."""
         return self._spent.get(client) or self._log.history.spends.get(client, NOTHING)
 
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from murmur.common import this_process
+from murmur.checks import this_process
 from murmur.privacy.ledger import database
 from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, verify_chain
 from murmur.privacy.ledger.entry import Entry, LedgerError

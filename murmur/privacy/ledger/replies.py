@@ -9,7 +9,7 @@ goes with the next reply that is stored.
 import hashlib
 from collections.abc import Sequence
 
-from murmur.common import replace_file, sync_folder
+from murmur.files import replace_file, sync_folder
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.log import Log
 
@@ -29,7 +29,7 @@ def digest_of(reply: Reply) -> str:
 
 
 class Replies:
-    """Those of the ledger that ``log`` is the log of; used inside its transactions.
+    """Replies kept beside the ledger of ``log``; used inside its transactions.
 
     LedgerError, by every method, for what does not fit the chain.
     """
@@ -39,7 +39,7 @@ class Replies:
         self._folder = log.path.with_name(log.path.name + ".replies")
 
     def has(self, request: str) -> bool:
-        """Whether the reply to ``request`` is kept."""
+        """True if the reply to ``request`` is kept."""
         found = self._log.execute("SELECT 1 FROM replies WHERE request = ?", request)
         return found.fetchone() is not None
 

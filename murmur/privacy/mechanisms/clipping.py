@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import blocks, require_finite, require_positive
+from murmur.checks import blocks, require_finite, require_positive
 
 LEAST_NORM = float(np.finfo(np.float64).tiny)
 """The least clipping norm. Below it norms are whole numbers of the least float, so that √2 is 1."""
@@ -75,7 +75,7 @@ def project_simplex(x: ArrayLike) -> NDArray[np.float64]:
 
 
 class _Scale(NamedTuple):
-    """What makes a vector short enough: its largest entry, and by what it is then multiplied."""
+    """Scale that makes a vector short enough: its largest entry, and the factor for the rest."""
 
     unit: np.float64
     factor: float

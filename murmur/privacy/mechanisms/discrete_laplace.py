@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_positive
+from murmur.checks import require_positive
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.mechanisms import exact_sampling as sampling
 from murmur.privacy.mechanisms.grid import GridMechanism, in_steps, quantized_l1_sensitivity

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.grid import in_steps
@@ -117,7 +117,7 @@ class DistributedGaussian:
 
     @property
     def max_abs(self) -> int:
-        """What one client's noise stays within, in grid steps: what a codec must leave room for.
+        """Bound of one client's noise in grid steps, for which a codec must leave room.
 
         Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
         """

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import is_within, require_finite, require_positive
+from murmur.checks import is_within, require_finite, require_positive
 from murmur.privacy.noise import NoiseGenerator
 
 _LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact
@@ -159,11 +159,11 @@ class GridMechanism(ABC):
 
     @abstractmethod
     def _scale(self) -> Fraction:
-        """Of the noise, in grid steps; ValueError where it is out of range."""
+        """Scale of the noise in grid steps; ValueError where it is out of range."""
 
     @abstractmethod
     def _sampler(self) -> Sampler:
-        """Of the noise."""
+        """Sampler of the noise."""
 
     def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
         """Round ``x`` to the grid and add noise.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_finite, require_positive
+from murmur.checks import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
 from murmur.privacy.mechanisms.exact_sampling import round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator
@@ -59,7 +59,7 @@ class BinaryRandomizedResponse:
         return math.log1p(2 * self.gamma / (Fraction(1, 2) - Fraction(self.gamma)))
 
     def event(self, bits: int, sensitivity_bits: int | None = None) -> RandomizedBitsEvent:
-        """What randomising a vector of ``bits`` bits did.
+        """Event of randomising a vector of ``bits`` bits.
 
         Args:
             bits: length of the vector.

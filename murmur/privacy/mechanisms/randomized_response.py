@@ -66,7 +66,7 @@ class RandomizedResponse:
         return 1 / (1 + (self.categories - 1) * math.exp(-self.epsilon))
 
     def event(self) -> events.RandomizedResponseEvent:
-        """What one randomised label did; a vector of n labels is n of these."""
+        """Event of one randomised label; a vector of n labels is n of these."""
         return events.RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories)
 
     def release(self, count: int, hiding: events.Hiding = events.Hiding.NOT) -> events.Release:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_count, require_positive
+from murmur.checks import require_count, require_positive
 from murmur.privacy import events
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
@@ -60,7 +60,7 @@ class SampledGaussian:
         return self._noise().privatize_integers(total, rng)
 
     def _noise(self) -> DiscreteGaussian:
-        """What each step adds; ValueError where it is too little or too large to be drawn."""
+        """Noise of each step; ValueError where it is too little or too large to be drawn."""
         return DiscreteGaussian(float(self.sigma), float(self.sensitivity))
 
 

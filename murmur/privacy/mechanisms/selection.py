@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_finite, require_positive
+from murmur.checks import require_finite, require_positive
 from murmur.privacy.events import PureEvent
 from murmur.privacy.mechanisms.exact_sampling import ONE, flip_exp, uniform_below
 from murmur.privacy.noise import NoiseGenerator

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import blocks, is_finite
+from murmur.checks import blocks, is_finite
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.guarantee import Exposure
@@ -78,7 +78,7 @@ class Protection(ABC):
 
     @property
     def always_published(self) -> bool:
-        """Whether every round must be published, however few have answered.
+        """True if every round must be published, however few have answered.
 
         So it is where a round that is left out would say something of those who were asked.
         """
@@ -88,13 +88,13 @@ class Protection(ABC):
 
     @abstractmethod
     def release_event(self) -> Event:
-        """What one message costs its client, to whoever reads it."""
+        """Event of one message for its client, as its reader sees it."""
 
     @abstractmethod
     def release(
         self, vector: NDArray[Any], clip: float | None, noise: NoiseGenerator
     ) -> NDArray[Any]:
-        """What leaves the client of ``vector`` (d,): (d + e,).
+        """The release (d + e,) of a client's ``vector`` (d,), with e extra entries.
 
         ``clip``: the norm that the server states (``arrays``). ValueError if not finite.
         ``vector`` may hold anything: what clips it takes NaN for 0. It may be overwritten, and the
@@ -108,7 +108,7 @@ class Protection(ABC):
         return 0.0
 
     def arrays(self) -> dict[str, NDArray]:
-        """What clients must be told in this round, by name; it travels with the model."""
+        """Arrays that clients need in this round, by name; they travel with the model."""
         return {}
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Protection(ABC):
         """
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
-        """What is seen by those who see the server's models only, where the server is trusted.
+        """View of those who see the server's models only, where the server is trusted.
 
         ``participations``: how often each client has taken part, by id. Empty where clients add the
         noise: what their messages say is the statement's own business.
@@ -130,15 +130,15 @@ class Protection(ABC):
         return []
 
     def spent(self, participations: Mapping[int, int]) -> Event | None:
-        """What the most exposed client has paid for in ``published``; None where it is empty."""
+        """Cost of ``published`` to the most exposed client; None where it is empty."""
         return None
 
     def planned(self) -> Event | None:
-        """What a run will publish of the client that it asks most often; None as for ``spent``."""
+        """Planned cost of a run to the client that it asks most often; None as for ``spent``."""
         return None
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold, by name.
+        """State for a checkpoint, by name.
 
         Raw sums in it are for the run's user only; ``forget`` drops them.
         """

@@ -82,7 +82,7 @@ class ServerNoise(Clipped):
         self.rounds_published = int(state["published"][0])
 
     def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
-        """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``."""
+        """Exposure to those who see all models: ``per_round``, and all of each of ``clients``."""
         claimed = None
         if self.budget.is_private:
             claimed = self.budget.epsilon
@@ -202,7 +202,7 @@ class NoisedRows(Central):
 
     @property
     def row_noise(self) -> DiscreteGaussian:
-        """What noises one row, in grid steps: z, so that the bit of an adaptive norm is in it."""
+        """Noise of one row in grid steps: z, so that the bit of an adaptive norm is in it."""
         moved = self.sensitivity_factor * CLIP_STEPS
         return DiscreteGaussian(math.ceil(self.noise_multiplier * moved), moved)
 

@@ -190,15 +190,15 @@ class MatrixFactorization(ServerNoise):
         return self._event(self.budget.rounds)
 
     def state(self) -> dict[str, NDArray]:
-        """What earlier rounds held, and how many there were."""
+        """Sums of earlier rounds, and how many there were."""
         return {**super().state(), "sums": self.sums, "outputs": self.outputs}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """What ``state`` returned."""
+        """Restore the value of ``state``."""
         super().restore(state)
         self.sums = state["sums"].copy()
         self.outputs = state["outputs"].copy()
 
     def forget(self) -> None:
-        """What the rounds held, before noise."""
+        """Forget the sums of the rounds before noise."""
         self.sums = np.zeros((0, 0), np.int64)

@@ -1,6 +1,6 @@
 """The binary network's gradients by hand, on the plan of ``murmur_kernels``, for speed.
 
-The same as ``murmur.papers.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
+The same as ``murmur.algorithms.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
 kernels are installed: ``network.binary_backend`` chooses. First come the stages of layers that only
 this network has, then the backend that puts all layers' stages in a row for each batch size.
 """
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmur.algorithms.dpfl_bnn import network
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.papers.dpfl_bnn import network
 from murmur_kernels import stages
 from murmur_kernels.sequences import Plan, StagedBackend
 
@@ -133,7 +133,7 @@ class BatchNormStage(stages.Stage):
 
 
 class BinaryBackend(StagedBackend):
-    """What ``training.trainer.Trainer`` needs of a network of ``murmur.papers.dpfl_bnn.network``.
+    """Backend of a network of ``murmur.algorithms.dpfl_bnn.network``.
 
     Args:
         flat: the model; its vector is W̄.

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from murmur.algorithms.dpfl_bnn import network
 from murmur.learning.models import InputShape
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn import network
 from murmur_kernels import dpfl_bnn
 
 SHAPE: InputShape = (1, 8, 8)

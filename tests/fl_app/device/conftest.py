@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from murmur.flower import server
+from murmur.flower import private_grid
 
 
 @pytest.fixture
@@ -26,4 +26,4 @@ def opened() -> Iterator[list[str]]:
 def own_folders(tmp_path, monkeypatch, short_temporary):
     """Trials and statements of each test in its own folder; phases that may take a while."""
     monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
-    monkeypatch.setattr(server, "PHASE_SECONDS", 60.0)
+    monkeypatch.setattr(private_grid, "PHASE_SECONDS", 60.0)

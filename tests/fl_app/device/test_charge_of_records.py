@@ -23,8 +23,8 @@ from PIL import Image
 from fl_app.config.errors import ConfigError
 from fl_app.device.data import OwnData
 from fl_app.device.node_settings import OwnerSettings
+from murmur.algorithms.class_moments import CENTRE
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.class_moments import CENTRE
 from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.record_choice import RecordKey
 from tests import charge_tape

@@ -24,7 +24,8 @@ from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import GuardRules, Policy
+from murmur.privacy.policy import Policy
+from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.fl_app.device.bundles import CROWDING, FILLING, HARMFUL, LEAKING, TORCH, bundle

@@ -11,8 +11,8 @@ import shutil
 import numpy as np
 import pytest
 
+from murmur.algorithms.privatekt.own_label_codec import OwnLabelCodec
 from murmur.learning.codec import LabelCodec
-from murmur.papers.privatekt.own_label_codec import OwnLabelCodec
 from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest

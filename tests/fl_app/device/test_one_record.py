@@ -18,9 +18,9 @@ from clients.kd_dpfl import KdDpflClient
 from clients.nbafl import NbAFLClient
 from clients.protected_evaluation import ClusteringResultClient, CountsClient
 from fl_app.device.data import OwnData, schema_in
+from murmur.algorithms.class_moments import CENTRE
 from murmur.learning.models import centred, mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.class_moments import CENTRE
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, Unit, releases
 from murmur.round.client_state import ClientState

@@ -10,7 +10,7 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.run.results import RunFolder
 from fl_app.sweep.sweep import SweepFolder
 from fl_app.tools.export import export
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.round.client_state import ClientState
 from murmur.round.site import SimulatedSite
 from murmur.round.task import log_error

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.device import sandbox
-from murmur.privacy.policy import ISOLATION
+from murmur.privacy.policy_terms import ISOLATION
 from tests.fl_app.device import hostile
 
 NOBODY = 65534

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedHost
-from murmur.common import unframed
+from murmur.format import unframed
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger

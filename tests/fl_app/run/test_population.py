@@ -81,6 +81,9 @@ def test_a_partition_under_its_earlier_name_is_answered_with_the_present_one():
         compose(["partition=legacy"])
     assert renamed.current("partition=legacy") == "partition=privatekt_authors"
     assert renamed.current("partition.alpha=1") == "partition.alpha=1"
+    recorded = {"partition": {"_target_": "murmur.learning.data.partitions.Legacy", "alpha": 0.5}}
+    present = compose(["partition=privatekt_authors"]).partition._target_
+    assert renamed.present_targets(recorded)["partition"] == {"_target_": present, "alpha": 0.5}
 
 
 PATIENTS, VISITS = 60, 20

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.results import RunFolder
 from fl_app.tracking import RunHealth
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
 from tests.fl_app.running import SMALL, command, interrupt, run_inline

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.tools.ledger import _beside_card, describe, main
-from murmur.common import three_digits
+from murmur.format import format_number
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import (
     ComposedEvent,
@@ -62,7 +62,7 @@ def test_show_says_what_each_client_has_spent_in_its_life(path, capsys):
     spent = epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon
     first, last = "2026-01-01 12:30", "2026-01-03 12:30"
     protected = ["client", "replace_one"]
-    assert columns(output, 2) == ["2", "2", "1", first, last, *protected, three_digits(spent)]
+    assert columns(output, 2) == ["2", "2", "1", first, last, *protected, format_number(spent)]
     assert columns(output, 10)[1:3] == ["3", "2"]
     assert columns(output, 10)[-1] == "infinite"
     assert output.index("│ 2 ") < output.index("│ 10 ")
@@ -175,8 +175,8 @@ def test_show_says_what_is_left_of_the_policy(path, tmp_path, capsys):
     assert main(["show", str(path), "--policy", str(policy)]) == 0
     output = capsys.readouterr().out
     assert columns(output, 2)[-2:] == [
-        three_digits(counted),
-        three_digits(30 - counted, up=False),
+        format_number(counted),
+        format_number(30 - counted, up=False),
     ]
     assert "left of epsilon_per_lifetime=30 until 2027-12-31" in output
 

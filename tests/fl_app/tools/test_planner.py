@@ -8,7 +8,7 @@ from rich.console import Console
 import fl_app.console
 from fl_app.cli import main
 from fl_app.tools import advise
-from murmur.papers.privatekt.answers import LabelQuery, Votes
+from murmur.algorithms.privatekt.answers import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 
 WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]

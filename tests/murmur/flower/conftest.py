@@ -2,11 +2,11 @@
 
 import pytest
 
-from murmur.flower import server
+from murmur.flower import private_grid
 
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch, short_temporary):
     monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
     monkeypatch.delenv("MURMUR_DEVICE", raising=False)
-    monkeypatch.setattr(server, "PHASE_SECONDS", 0.5)
+    monkeypatch.setattr(private_grid, "PHASE_SECONDS", 0.5)

@@ -281,7 +281,7 @@ def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
     field, whom, tmp_path, caplog
 ):
     """Terms and ask agree with each other, but not with what the others are told."""
-    honest = private(FedAvg(), **BUDGET, **TERMS)._private_terms.ask("train", 1, 6)
+    honest = private(FedAvg(), **BUDGET, **TERMS)._privacy_settings.ask("train", 1, 6)
     lies = {
         "noise_multiplier": 0.1,
         "minimum": 7,

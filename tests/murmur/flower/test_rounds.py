@@ -16,9 +16,9 @@ from flwr.serverapp.strategy import (
 )
 from numpy.testing import assert_allclose
 
-from murmur.common import unframed
 from murmur.flower import private
 from murmur.flower.client import protect
+from murmur.format import unframed
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.ledger import Ledger

@@ -1,7 +1,5 @@
 """What is refused, and in which words: strategies, apps, servers, metrics, arrays."""
 
-import threading
-
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp as PlainApp
@@ -9,7 +7,8 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
 from murmur.flower import private
-from murmur.flower.server import forecast
+from murmur.flower.forecast import forecast
+from murmur.flower.privacy_settings import PrivacySettings, named_ranges
 from murmur.privacy.events import LONGEST_VECTOR
 from murmur.round.task import REFUSED, RunError
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
@@ -45,7 +44,7 @@ def started(grid, strategy, rounds=1, **terms):
 
 
 @pytest.mark.parametrize("make", MEAN_ONLY)
-def test_strategies_that_average_pass_the_probe(make):
+def test_strategies_that_average_are_taken(make):
     started(Nodes(app_of()), make())
 
 
@@ -63,11 +62,11 @@ def test_strategies_that_do_more_are_refused_before_anybody_is_asked(make):
     assert grid.asked == []
 
 
-class _Saves(FedAvg):
-    def aggregate_train(self, server_round, replies):
-        arrays, metrics = super().aggregate_train(server_round, replies)
-        self.last = arrays
-        return arrays, metrics
+class _Named(FedAvg):
+    """Changes how clients are sampled and its own summary, and leaves the mean as it is."""
+
+    def summary(self):
+        self.told = True
 
 
 class _Greatest(FedAvg):
@@ -76,10 +75,17 @@ class _Greatest(FedAvg):
         return replies[-1].content["arrays"], None
 
 
-def test_own_subclasses_are_judged_by_what_they_do():
-    started(Nodes(app_of()), _Saves())
-    with pytest.raises(RunError, match="_Greatest does more"):
-        started(Nodes(app_of()), _Greatest())
+def test_own_subclasses_may_not_aggregate_by_a_method_of_their_own():
+    strategy = _Named()
+    started(Nodes(app_of()), strategy)
+    assert strategy.told
+    replaced = FedAvg()
+    replaced.aggregate_train = _Greatest().aggregate_train
+    grid = Nodes(app_of())
+    for own in (_Greatest(), replaced):
+        with pytest.raises(RunError, match="has an aggregate_train of its own, which may do more"):
+            started(grid, own)
+    assert grid.asked == []
 
 
 def test_an_app_without_murmur_is_asked_for_nothing():
@@ -180,10 +186,8 @@ def test_noise_is_foretold_before_anybody_is_asked(caplog):
 
 @pytest.mark.parametrize(("size", "clients"), [(7850, 10), (100_000, 50)])
 def test_what_is_advised_against_noise_suffices(size, clients):
-    from murmur.flower.server import _ranges, _Terms
-
-    names = {"train": _ranges(None), "evaluate": ()}
-    terms = _Terms(8.0, 1e-5, 1.0, names, (), False, rounds=3)
+    names = {"train": named_ranges(None), "evaluate": ()}
+    terms = PrivacySettings(8.0, 1e-5, 1.0, names, (), False, rounds=3)
 
     def said(size, clients):
         return forecast(terms.ask("train", 1, terms.minimum(clients)), size, clients)[1]
@@ -224,27 +228,6 @@ def test_two_nodes_are_no_sum():
         started(Nodes(app_of(), 2), FedAvg())
 
 
-class _Counting(flower.FedAvgM):
-    """Remembers its rounds, and holds what cannot be copied."""
-
-    def __init__(self):
-        super().__init__(server_momentum=0.9)
-        self.busy = threading.Lock()
-        self.rounds = []
-
-    def aggregate_train(self, server_round, replies):
-        self.rounds.append(server_round)
-        return super().aggregate_train(server_round, replies)
-
-
-def test_a_strategy_is_tried_by_copies_whatever_it_holds():
-    own = _Counting()
-    private(own, epsilon=8.0, delta=1e-5, clip=1.0).start(
-        Nodes(app_of()), record(MODEL), num_rounds=1
-    )
-    assert own.rounds == [1]
-
-
 @pytest.mark.parametrize("variable", [True, False])
 def test_a_folder_that_is_named_by_nothing_makes_no_trial_of_a_device(monkeypatch, variable):
     """A variable of the owner's that is not set must not let everything out."""
@@ -258,7 +241,7 @@ def test_a_folder_that_is_named_by_nothing_makes_no_trial_of_a_device(monkeypatc
 
 
 def test_a_model_that_is_longer_than_noise_is_proven_for_is_refused_before_anybody_is_asked():
-    ask = private(FedAvg(), epsilon=8.0, delta=1e-5, clip=1.0)._private_terms.ask("train", 1, 3)
+    ask = private(FedAvg(), epsilon=8.0, delta=1e-5, clip=1.0)._privacy_settings.ask("train", 1, 3)
     assert ask.codec(LONGEST_VECTOR).size == LONGEST_VECTOR
     with pytest.raises(ValueError, match=r"110,000,000 numbers of a model: at most 67,108,864"):
         ask.codec(110_000_000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmur.common import replace_file
+from murmur.files import replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 
 ARRAYS = {"b": np.arange(3), "a": np.ones((2, 2), np.float32)}

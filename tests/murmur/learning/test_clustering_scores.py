@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from murmur.algorithms.protected_results import LaplaceResult, project
 from murmur.learning.metrics import CLUSTERINGS, clustering_score, judge, rank_correlation
-from murmur.papers.protected_results import LaplaceResult, project
 from murmur.privacy.noise import NoiseGenerator
 
 CLIENTS, K = 1000, 10

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmur.common import BLOCK, blocks
+from murmur.checks import BLOCK_ENTRIES, blocks
 from murmur.learning.array_bytes import MalformedError
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec, WeightCodec
 from murmur.learning.sums import SumAccumulator
@@ -29,7 +29,9 @@ def test_what_is_beyond_the_bound_is_cut_to_it():
     assert packed.tolist() == [10, -10]
 
 
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK, 2 * BLOCK + 7])
+@pytest.mark.parametrize(
+    "size", [0, 1, BLOCK_ENTRIES - 1, BLOCK_ENTRIES, 2 * BLOCK_ENTRIES, 2 * BLOCK_ENTRIES + 7]
+)
 @pytest.mark.parametrize("kind", [GridCodec, WeightCodec])
 def test_what_a_secure_sum_adds_is_the_same_block_by_block(kind, size):
     codec = kind(size)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from murmur.common import framed, unframed
+from murmur.format import framed, unframed
 
 
 def test_no_two_lists_of_fields_are_framed_alike():

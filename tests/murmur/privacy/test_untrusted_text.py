@@ -2,7 +2,7 @@
 
 import pytest
 
-from murmur.common import csv_cell, printable
+from murmur.format import csv_cell, printable
 
 
 def test_no_code_reaches_a_terminal():

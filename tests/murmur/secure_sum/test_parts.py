@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.common import BLOCK
+from murmur.checks import BLOCK_ENTRIES
 from murmur.secure_sum import masks, shares, store
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import (
@@ -264,18 +264,18 @@ def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
 
 
 def test_a_long_mask_is_one_keystream():
-    stream = mask(SECRET, 8 * (BLOCK + 3), 8).view("<u8")
-    assert np.array_equal(mask(SECRET, BLOCK + 3, 64), stream)
+    stream = mask(SECRET, 8 * (BLOCK_ENTRIES + 3), 8).view("<u8")
+    assert np.array_equal(mask(SECRET, BLOCK_ENTRIES + 3, 64), stream)
 
 
 def test_a_mask_that_was_added_can_be_taken_off():
-    total = np.arange(BLOCK + 3, dtype=np.uint16)
+    total = np.arange(BLOCK_ENTRIES + 3, dtype=np.uint16)
     masks.add_mask(total, SECRET)
     assert np.array_equal(
-        total, np.arange(BLOCK + 3, dtype=np.uint16) + mask(SECRET, len(total), 16)
+        total, np.arange(BLOCK_ENTRIES + 3, dtype=np.uint16) + mask(SECRET, len(total), 16)
     )
     masks.add_mask(total, SECRET, -1)
-    assert np.array_equal(total, np.arange(BLOCK + 3, dtype=np.uint16))
+    assert np.array_equal(total, np.arange(BLOCK_ENTRIES + 3, dtype=np.uint16))
 
 
 def mask(key, length, bits):
@@ -297,7 +297,9 @@ def test_packing_takes_b_bits_and_loses_nothing(bits, length, seed):
 
 @pytest.mark.parametrize("bits", [7, 20, 24, 32, 33, 40])
 def test_long_vectors_are_packed_as_one_string_of_bits(bits):
-    words = np.random.default_rng(bits).integers(0, 2**bits, BLOCK + 5).astype(masks.word(bits))
+    words = (
+        np.random.default_rng(bits).integers(0, 2**bits, BLOCK_ENTRIES + 5).astype(masks.word(bits))
+    )
     packed = masks.pack(words, bits)
     digits = "".join(f"{int(word):0{bits}b}" for word in words)
     digits += "0" * (-len(digits) % 8)
@@ -307,7 +309,7 @@ def test_long_vectors_are_packed_as_one_string_of_bits(bits):
 
 @pytest.mark.parametrize("bits", [13, 32, 50])
 def test_masks_that_are_added_while_packing_are_those_that_are_taken_off(bits):
-    values = np.random.default_rng(bits).integers(-(2**12), 2**12, BLOCK + 5)
+    values = np.random.default_rng(bits).integers(-(2**12), 2**12, BLOCK_ENTRIES + 5)
     keys = [(SECRET, 1), (SECRET[::-1], -1)]
     words = masks.unpack(masks.pack(values, bits, keys), len(values), bits)
     for key, sign in keys:

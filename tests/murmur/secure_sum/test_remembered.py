@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from murmur.common import framed
+from murmur.format import framed
 from murmur.privacy.policy import Policy
 from murmur.round.secure_party import SecureParties
 from murmur.round.site import DeviceSite

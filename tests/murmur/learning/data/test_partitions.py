@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.common import experiment_rng
+from murmur.algorithms.privatekt.partition import AuthorsPartition
 from murmur.learning.data import class_counts
 from murmur.learning.data.class_counts import (
     apportion,
@@ -12,7 +12,7 @@ from murmur.learning.data.class_counts import (
     symmetric_dirichlet,
 )
 from murmur.learning.data.partitions import IID, Dirichlet, QuantitySkew, Shards, Virtual
-from murmur.papers.privatekt.partition import AuthorsPartition
+from murmur.random import experiment_rng
 
 CLASSES = 10
 MNIST_LIKE = np.tile(np.arange(CLASSES), 4800)

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.common import experiment_rng
 from murmur.learning.data.examples import require_disjoint, split_public
+from murmur.random import experiment_rng
 
 
 @given(st.integers(1, 500), st.integers(0, 2**31), st.data())

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning import models
 from murmur.learning.clustering import autoencoder
 from murmur.learning.training.stack import ClientBatch
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.network import bnn
 
 SHAPE, CLASSES = (1, 16, 16), 4
 MODELS = {

@@ -5,7 +5,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from murmur.papers.dpfl_bnn import bits as claim
+from murmur.algorithms.dpfl_bnn import bits as claim
 from murmur.privacy.accounting import Threat, View, bits, epsilon, rdp
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.accounting.flatten import flatten

@@ -25,7 +25,8 @@ from murmur.privacy.events import (
     Unit,
     UnknownEvent,
 )
-from murmur.privacy.policy import MECHANISMS, Policy, Refusal
+from murmur.privacy.policy import Policy, Refusal
+from murmur.privacy.policy_terms import MECHANISMS
 from tests.murmur.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal
 from tests.sums import noised, reported
 

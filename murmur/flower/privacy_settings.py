@@ -1,0 +1,100 @@
+"""The settings of ``private``: budget, releases, and the noise that keeps the budget."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from murmur.flower.ask import Ask
+from murmur.secure_sum.settings import SecureSumSettings
+
+COLLUDERS = 1  # clients that may side with the server
+MIN_SUM_NODES = COLLUDERS + 2  # two honest ones hide each other
+MIN_SUM_FRACTION = 0.67  # of a cohort
+EVALUATION_NOISE = 2.0  # the noise on evaluations, in that on trainings
+SUMS = SecureSumSettings("on", threshold=None, minimum=MIN_SUM_FRACTION, colluders=COLLUDERS)
+
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def named_ranges(given: Ranges | None) -> tuple[tuple[str, float, float], ...]:
+    """Returns names and ranges as an ask has them, in the order of names; all numbers as floats."""
+    ranges = sorted((given or {}).items())
+    return tuple((name, float(low), float(high)) for name, (low, high) in ranges)
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """The arguments of ``private``, and the number of rounds once the strategy starts.
+
+    Attributes:
+        epsilon, delta, clip, frozen, simulated: As in ``private``.
+        metrics: (name, low, high) of each metric, under "train" and "evaluate".
+        rounds: The noise is made for so many; 1 until the run starts, when only ranges are checked.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    metrics: Mapping[str, tuple[tuple[str, float, float], ...]]
+    frozen: tuple[str, ...]
+    simulated: bool
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        # An ask refuses what is out of range, before anything is started.
+        for purpose in ("train", "evaluate"):
+            if purpose == "train" or self.metrics[purpose]:
+                self.ask(purpose, 1, self.minimum(100))
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """Noise multiplier of each purpose: σ of the noise on a sum over its sensitivity.
+
+        All that one client can be asked keeps the budget: with r rounds, r (1/z_train² + 1/z_ev²) =
+        1/z², where z alone would keep it. An evaluation gets twice the noise of a training. A
+        client is taken to be asked in every round, whatever the strategy samples: nothing is gained
+        from sampling.
+        """
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier  # loads SciPy
+
+        releases = self.rounds
+        share = 1.0
+        if self.metrics["evaluate"]:
+            releases = 2 * self.rounds
+            share = (1 + 1 / EVALUATION_NOISE**2) / 2
+        multiplier = discrete_noise_multiplier(self.epsilon, self.delta, releases)
+        train = multiplier * math.sqrt(share)
+        return {"train": train, "evaluate": EVALUATION_NOISE * train}
+
+    def minimum(self, clients: int) -> int:
+        """Returns the fewest of ``clients`` whose sum is revealed: 67% of them, at least three."""
+        return self.sums.least_survivors(clients)
+
+    @property
+    def sums(self) -> SecureSumSettings:
+        """Settings of a cohort's sum: one group, each client shares its secrets with all others."""
+        if self.simulated:
+            return replace(SUMS, mode="simulated")
+        return SUMS
+
+    def ask(self, purpose: str, number: int, minimum: int) -> Ask:
+        """Returns what round ``number`` asks of each client.
+
+        ``purpose``: "train" or "evaluate". ``minimum``: of this round's cohort. ValueError for a
+        value that an ask refuses.
+        """
+        return Ask(
+            purpose=purpose,  # type: ignore[arg-type]
+            round=number,
+            rounds=self.rounds,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            noise_multiplier=self.noise[purpose],
+            clip=float(self.clip),
+            minimum=minimum,
+            colluders=COLLUDERS,
+            frozen=self.frozen,
+            metrics=self.metrics[purpose],
+            simulated=self.simulated,
+        )
