@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.budget import Budget
 
-# MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (docs/owners.md).
+# MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (research/owners).
 _SPREAD = (
     "how much is kept depends on how the classes lie in the features, which nothing public says"
 )

@@ -15,7 +15,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
-| ``model.safetensors`` | the final model's named weights, and what they are |
+| ``model/`` | the final model, ready to be used (``fl_app.run.model_folder``) |
 | ``provenance.json`` | versions, commit, dates (``note_start``) |
 | ``data-digests.json`` | of what was read, by part (``murmur.learning.data.digests``); its |
 | | user's only, and in no report |
@@ -45,12 +45,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from safetensors.numpy import save
 
 from fl_app import DISTRIBUTION
 from fl_app.config import renamed
-from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
@@ -260,10 +259,6 @@ class RunFolder:
         """
         checkpoint = self.load_checkpoint()
         return 0 if checkpoint is None else checkpoint.run.num_nodes
-
-    def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
-        """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
-        self._write("model.safetensors", save(dict(tensors), about))
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
         """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""
@@ -561,7 +556,7 @@ class Checkpoint:
     def require_settings(self, settings: Mapping[str, Any]) -> int:
         """Whether a run with these settings may go on from here.
 
-        What a result does not depend on (``composition.MACHINE``) may differ, and the number of
+        What a result does not depend on (``job_key.MACHINE``) may differ, and the number of
         rounds. What devices are told of the data (federation.devices) may be missing:
         engine=deploy fills it in, and the ServerApp compares it then.
 

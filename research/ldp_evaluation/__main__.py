@@ -28,7 +28,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from murmur.algorithms.protected_results import (
+from murmur.algorithms.protected_evaluation import (
     PRIVACY,
     UNITS,
     Decoded,
@@ -196,7 +196,8 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=Path, nargs=2, help=f"folders of finished runs: {', '.join(TRAININGS)}"
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/img/ldp_evaluation.png"))
+    pictures = Path(__file__).parent / "img"
+    parser.add_argument("--out", type=Path, default=pictures / "ldp_evaluation.png")
     parser.add_argument("--metric", choices=CLUSTERINGS, default="silhouette")
     parser.add_argument(
         "overrides", nargs="*", help="of the experiment; the same as those of --runs"
