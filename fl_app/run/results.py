@@ -43,7 +43,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app import DISTRIBUTION
