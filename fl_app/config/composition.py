@@ -43,7 +43,7 @@ from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, gr
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.renamed import KEYS, new_choice, present_keys, present_targets
+from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -300,12 +300,7 @@ def _check_choice(override: Override) -> None:
     if choice is None and override.key_or_group in OPTIONAL_GROUPS:
         return
     if choice not in choices:
-        name = new_choice(override.key_or_group, str(choice))
-        if name is not None:
-            raise ConfigError(
-                f"{override.key_or_group}={choice}: is called {name} now; set "
-                f"{override.key_or_group}={name}"
-            )
+        require_present(override.key_or_group, str(choice))
         raise ConfigError(f"{override.key_or_group}={choice}: unknown; {nearest(choice, choices)}")
 
 

@@ -7,6 +7,8 @@ are read with it, and so are their configurations.
 from collections.abc import Mapping
 from typing import Any
 
+from fl_app.config.errors import ConfigError
+
 CHOICES = {"partition": {"legacy": "privatekt_authors"}}
 KEYS = {
     "strategy.aggregation": "aggregation",
@@ -27,9 +29,11 @@ TARGETS = {
 }
 
 
-def new_choice(group: str, choice: str) -> str | None:
-    """The present name of a group's ``choice``; None where it has no other."""
-    return CHOICES.get(group, {}).get(choice)
+def require_present(group: str, choice: str) -> None:
+    """ConfigError, which has the present name, for a ``choice`` under its earlier one."""
+    name = CHOICES.get(group, {}).get(choice)
+    if name is not None:
+        raise ConfigError(f"{group}={choice}: is called {name} now; set {group}={name}")
 
 
 def current(word: str) -> str:
@@ -37,10 +41,7 @@ def current(word: str) -> str:
     key, _, value = word.partition("=")
     if key in KEYS:
         return f"{KEYS[key]}={value}"
-    choice = new_choice(key, value)
-    if choice is None:
-        return word
-    return f"{key}={choice}"
+    return f"{key}={CHOICES[key][value]}" if value in CHOICES.get(key, {}) else word
 
 
 def present_targets(settings: Any) -> Any:
