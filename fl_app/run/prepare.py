@@ -31,7 +31,7 @@ from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance, linear_accuracy
-from murmur.learning.process import LARGE, has_kernels
+from murmur.learning.process import MIN_LARGE_PARAMETERS, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
@@ -138,7 +138,7 @@ def prepare(
         adversary=THREATS[Threat(experiment.strategy.setup.budget.threat)],
         labels=experiment.strategy.setup.test.labels,
     )
-    if experiment.trainer.num_parameters >= LARGE:
+    if experiment.trainer.num_parameters >= MIN_LARGE_PARAMETERS:
         del experiment
         gc.collect()  # its parts refer to each other, and would stay until Python looks for such
     return ready
