@@ -51,8 +51,8 @@ def discrete_noise_multiplier(
         delta: of the same, in (0, 1).
         count: releases.
         steps: Δ in grid steps. Where σ would be below ``gaussian.MIN_CONTINUOUS_SIGMA`` of them,
-            ε above ``gaussian.MAX_EPSILON``, or many releases cost nearly nothing each, the noise is
-            known by its concentrated DP only.
+            ε above ``gaussian.MAX_EPSILON``, or many releases cost nearly nothing each, the noise
+            is known by its concentrated DP only.
 
     Raises:
         ValueError: ε not finite and above 0, or δ not in (0, 1).

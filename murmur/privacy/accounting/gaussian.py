@@ -146,8 +146,8 @@ def as_continuous_gaussians(
     Args:
         gaussian_mu: sensitivity / σ of the continuous Gaussians together.
         rest: releases with their counts. Those with noise of ``MIN_CONTINUOUS_SIGMA`` grid steps or
-            more join the Gaussian, or, on Poisson samples, become samples with Gaussian noise: both distributions
-            are mixtures, whose parts change by e^±η each.
+            more join the Gaussian, or, on Poisson samples, become samples with Gaussian noise: both
+            distributions are mixtures, whose parts change by e^±η each.
 
     Returns:
         μ of the Gaussians together, Σ η, and what is left of ``rest``.
