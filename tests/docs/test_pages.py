@@ -10,7 +10,7 @@ from fl_app.config.conf_files import groups
 from fl_app.run import results
 from murmur.privacy import policy_file
 from murmur.privacy.ledger import chain
-from murmur.privacy.policy import MECHANISMS
+from murmur.privacy.policy_terms import MECHANISMS
 
 # Written anew by their own engineer; what is said of the others follows for these.
 OPEN = ("deploy/README.md", "deploy/policies/README.md", "docs/dpia.md", "docs/for-owners.md")
