@@ -18,8 +18,8 @@ import yaml
 from omegaconf import OmegaConf
 from pydantic import NonNegativeInt, TypeAdapter
 
-from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.run.data_card import DataCard
 from murmur.format import pluralize
 from murmur.privacy.statement import Statement

@@ -33,7 +33,7 @@ from fl_app.run.hosts import build_model
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
 from murmur.files import owner_only_folder, replace_file
 from murmur.learning.data.examples import Dataset
-from murmur.learning.features.components import BLOCK, Components, Features, Fitted
+from murmur.learning.features.components import BLOCK_IMAGES, Components, Features, Fitted
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
@@ -306,12 +306,14 @@ def check(
         RuntimeError: the two differ: a bug of ours, or a file system that loses bytes.
     """
     saved = SavedModel.load(run)
-    first = images[:BLOCK]
+    first = images[:BLOCK_IMAGES]
     if saved.features is not None and saved.fitted is not None:
         first = saved.features.apply(saved.fitted, first)
     before = trainer.logits(seen)
     trainer.load(saved.trainer.parameters())
-    same = np.array_equal(first, seen[:BLOCK]) and np.array_equal(before, trainer.logits(seen))
+    same = np.array_equal(first, seen[:BLOCK_IMAGES]) and np.array_equal(
+        before, trainer.logits(seen)
+    )
     if not same:
         raise RuntimeError(f"{run / FOLDER}: the model that was written predicts something else")
 

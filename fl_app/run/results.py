@@ -48,8 +48,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app import DISTRIBUTION
 from fl_app.config import renamed
-from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
@@ -585,7 +585,7 @@ class Checkpoint:
     def require_settings(self, settings: Mapping[str, Any]) -> int:
         """Whether a run with these settings may go on from here.
 
-        What a result does not depend on (``composition.MACHINE``) may differ, and the number of
+        What a result does not depend on (``job_key.MACHINE``) may differ, and the number of
         rounds. What devices are told of the data (federation.devices) may be missing:
         engine=deploy fills it in, and the ServerApp compares it then.
 

@@ -28,7 +28,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from murmur.algorithms.protected_results import (
+from murmur.algorithms.protected_evaluation import (
     PRIVACY,
     UNITS,
     Decoded,

@@ -7,8 +7,9 @@ from omegaconf import OmegaConf
 from clients.fedavg import FedAvgClient
 from fl_app.config import composition
 from fl_app.config.building import build
-from fl_app.config.composition import compose, job_key
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import job_key
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine

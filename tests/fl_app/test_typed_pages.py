@@ -143,6 +143,7 @@ A_RUN = f"murmur strategy=votes {FEW}"
 MEASURES = "measures, for minutes to hours"
 INSTALLS = "installs, or runs all tests"
 DEVICES = "needs devices: tests/deploy/test_from_nothing.py starts them"
+GUARDED = "needs devices: packages/murmur-guard/tests/test_guarded_apps.py has them"
 RAY = "needs a cluster: tests/fl_app/engines/test_ray_cluster.py has one"
 # Every page with commands in blocks: how they are typed here, or the test that types them. Commands
 # in sentences are read, all of them.
@@ -159,7 +160,7 @@ TYPED: dict[str, Typed | str] = {
             "cp": "typed by tests/murmur/flower/test_plain_app.py",
             "git": "typed by tests/murmur/flower/test_plain_app.py",
             "flwr": "typed by tests/murmur/flower/test_plain_app.py",
-            "murmur guard": "needs devices: tests/fl_app/device/test_guarded_apps.py has them",
+            "murmur guard": GUARDED,
             "python -m pytest": INSTALLS,
         }
     ),
@@ -315,14 +316,14 @@ IN_SENTENCES = {
     "murmur completion": "tests/fl_app/test_cli.py",
     "murmur device": DEVICES,
     "murmur doctor": "tests/fl_app/tools/test_doctor.py",
-    "murmur doctor guard": "tests/fl_app/tools/test_doctor_guard.py",
+    "murmur doctor guard": "packages/murmur-guard/tests/test_doctor.py",
     "murmur engine=deploy": DEVICES,
     "murmur engine=inline experiment=": "tests/fl_app/test_experiments.py",
     "murmur enrol": "tests/fl_app/tools/test_enrol.py",
     "murmur experiment=": "tests/fl_app/test_experiments.py",
     "murmur experiments": "tests/fl_app/tools/test_experiments.py",
     "murmur export": "tests/deploy/test_from_nothing.py",
-    "murmur guard": "tests/fl_app/device/test_guarded_apps.py",
+    "murmur guard": "packages/murmur-guard/tests/test_guarded_apps.py",
     "murmur ledger": "tests/fl_app/tools/test_ledger.py",
     "murmur onnx": "tests/fl_app/tools/test_model_tools.py",
     "murmur predict": "tests/fl_app/tools/test_model_tools.py",

@@ -12,7 +12,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.testing import Grid
-from murmur.algorithms.protected_results import CLEAN_TOTAL
+from murmur.algorithms.protected_evaluation import CLEAN_TOTAL
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer

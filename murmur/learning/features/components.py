@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
-BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+BLOCK_IMAGES = 512  # images at a time; always the same, so that a row's bits are, too
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
-_MOST = 400  # components that are kept where nobody says how many
+_MAX_DEFAULT_COMPONENTS = 400  # components that are kept where nobody says how many
 _IMAGES_PER_AXIS = 12
-_MOST_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
+_MAX_IMAGE_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
@@ -195,10 +195,10 @@ class Features:
             moments = np.zeros((0, 0))
             for _, block in _blocks(self.map, pool):
                 rows = block.astype(np.float64)
-                if rows.shape[1] > _MOST_NUMBERS:
+                if rows.shape[1] > _MAX_IMAGE_NUMBERS:
                     raise ValueError(
                         f"features: {rows.shape[1]} numbers an image, which may be "
-                        f"{_MOST_NUMBERS}; set fewer windows, or smaller images"
+                        f"{_MAX_IMAGE_NUMBERS}; set fewer windows, or smaller images"
                     )
                 if not total.size:
                     total = np.zeros(rows.shape[1])
@@ -212,7 +212,7 @@ class Features:
             size = len(mean)
             wanted = self.components
             if wanted is None:  # more axes than a pool can tell apart are noise
-                wanted = min(_MOST, math.ceil(len(pool) / _IMAGES_PER_AXIS))
+                wanted = min(_MAX_DEFAULT_COMPONENTS, math.ceil(len(pool) / _IMAGES_PER_AXIS))
             count = min(wanted, len(pool) - 1, size)
             values, axes = eigh(
                 covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
@@ -364,6 +364,6 @@ def _blocks(
     mapping: FeatureMap, images: NDArray[np.float32]
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """(first row, features (B, D)) of every block of images; blocks are always of the same size."""
-    for start in range(0, len(images), BLOCK):
-        block = np.ascontiguousarray(images[start : start + BLOCK])
+    for start in range(0, len(images), BLOCK_IMAGES):
+        block = np.ascontiguousarray(images[start : start + BLOCK_IMAGES])
         yield start, mapping(block).reshape(len(block), -1)

@@ -27,7 +27,7 @@ _BANDWIDTH = 0.8  # σ of a wavelet of scale 0, in pixels
 _FREQUENCY = 3 * math.pi / 4  # its centre
 _SLANT = 4 / ORIENTATIONS  # its width across its waves over that along them
 _BORDER = STRIDE // 2
-_BLOCK = 16  # images at a time: their wavelets stay in the caches
+_BLOCK_IMAGES = 16  # images at a time: their wavelets stay in the caches
 
 
 def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -53,10 +53,10 @@ def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
     columns = width // STRIDE
     padded = torch.nn.functional.pad(flat, borders(height, width), mode="reflect")[:, 0]
     out = torch.empty(len(flat), CHANNELS, rows, columns)
-    for start in range(0, len(flat), _BLOCK):
+    for start in range(0, len(flat), _BLOCK_IMAGES):
         # The first row and column are centred on the border.
-        whole = transform(padded[start : start + _BLOCK])
-        out[start : start + _BLOCK] = whole[:, :, 1 : rows + 1, 1 : columns + 1]
+        whole = transform(padded[start : start + _BLOCK_IMAGES])
+        out[start : start + _BLOCK_IMAGES] = whole[:, :, 1 : rows + 1, 1 : columns + 1]
     return out.reshape(count, channels * CHANNELS, rows, columns).numpy()
 
 

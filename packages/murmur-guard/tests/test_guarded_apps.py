@@ -21,8 +21,7 @@ from tests.fl_app.device.bundles import (
     archived,
     bundle,
 )
-from tests.fl_app.device.test_guard import Federation, charges, started
-from tests.fl_app.device.test_sandbox import needs_lock, needs_namespaces
+from tests.guarded_devices import Federation, charges, needs_lock, needs_namespaces, started
 from tests.murmur.flower.nodes import imports_from, record, without_noise
 
 pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders"), pytest.mark.federation]

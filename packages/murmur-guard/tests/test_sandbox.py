@@ -12,22 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.device import sandbox
 from murmur.privacy.policy_terms import ISOLATION
-from tests.fl_app.device import hostile
+from murmur_guard import sandbox
+from tests import hostile_app as hostile
+from tests.guarded_devices import lacking, needs_lock, needs_namespaces, needs_root
 
 NOBODY = 65534
 # What this machine may lack, or nothing keeps from happening where it is not tried on purpose.
 NO_CONTROL = {"inherited", "crypto_of_the_kernel", "kernel_memory", "old_calls", "setuid_program"}
 NO_CONTROL |= {"vsock", "performance", "load_bpf", "page_faults", "io_uring", "curl", "host_name"}
 NO_CONTROL |= {"mark_a_file", "number_a_file", "attributes_of_a_file"}  # as its file system has it
-
-lacking = sandbox.missing()
-needs_lock = pytest.mark.skipif(
-    bool({"landlock", "seccomp"} & set(lacking)), reason="this kernel has no Landlock or seccomp"
-)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another account")
-needs_namespaces = pytest.mark.skipif("namespaces" in lacking, reason="no user namespaces here")
 
 
 def python_of(user):

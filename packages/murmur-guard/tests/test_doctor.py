@@ -4,10 +4,11 @@ import os
 
 import pytest
 
-from fl_app.device.sandbox import PARTS
 from fl_app.tools import doctor
 from fl_app.tools.doctor import FAIL, OK, WARN
-from tests.fl_app.device.test_guard import device
+from murmur_guard import doctor as guard_doctor
+from murmur_guard.sandbox import PARTS
+from tests.guarded_devices import device
 from tests.murmur.flower.nodes import POLICY
 
 
@@ -19,11 +20,11 @@ def folder(tmp_path):
 
 
 def found(folder):
-    return {check.name: check for check in doctor.guard_checks(folder)}
+    return {check.name: check for check in guard_doctor.guard_checks(folder)}
 
 
 def test_each_part_has_a_line_and_fails_where_the_policy_wants_what_is_lacking(folder, monkeypatch):
-    monkeypatch.setattr(doctor, "missing", lambda: ["landlock", "namespaces"])
+    monkeypatch.setattr(guard_doctor, "missing", lambda: ["landlock", "namespaces"])
     lines = found(folder)
     assert [lines[part].status for part in PARTS] == [FAIL, OK, WARN]
     assert "guard.without: [landlock]" in lines["landlock"].advice
@@ -31,7 +32,7 @@ def test_each_part_has_a_line_and_fails_where_the_policy_wants_what_is_lacking(f
 
 
 def test_a_part_that_is_here_and_not_used_is_said(folder, monkeypatch):
-    monkeypatch.setattr(doctor, "missing", list)
+    monkeypatch.setattr(guard_doctor, "missing", list)
     lines = found(folder)
     assert [lines[part].status for part in PARTS] == [OK, OK, WARN]
     assert lines["namespaces"].advice == "take namespaces out of guard.without"
@@ -40,7 +41,7 @@ def test_a_part_that_is_here_and_not_used_is_said(folder, monkeypatch):
 
 @pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
 def test_who_counts_an_apps_processes_is_said(user, status):
-    assert doctor.limits(user).status == status
+    assert guard_doctor.limits(user).status == status
 
 
 def test_a_policy_without_rules_for_apps_fails(folder):
@@ -57,7 +58,7 @@ def test_a_device_whose_folder_an_app_could_read_fails(tmp_path):
 def test_the_command_ends_with_1_where_something_fails(
     folder, monkeypatch, capsys, lacking, status
 ):
-    monkeypatch.setattr(doctor, "missing", lambda: lacking)
+    monkeypatch.setattr(guard_doctor, "missing", lambda: lacking)
     secret = folder / "secret"
     secret.write_bytes(bytes(32))
     os.chmod(secret, 0o600)

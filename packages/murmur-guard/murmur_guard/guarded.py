@@ -1,6 +1,6 @@
 """One message for a foreign ClientApp, in a process that locks itself in; a script, started alone.
 
-``fl_app.device.guard`` starts it as ``python -I guarded.py``, with what is asked as its standard
+``murmur_guard.guard`` starts it as ``python -I guarded.py``, with what is asked as its standard
 input. It locks itself in before anything foreign is unpacked or imported, calls the app's function
 once, and writes the reply to its standard output. From there on it is as hostile as the app, so
 whoever started it believes nothing of what comes out.
@@ -95,25 +95,21 @@ def _answered(
         bundle: Flower's archive of the app.
     """
     from flwr.app import RecordDict
-    from flwr.common import serde
-    from flwr.proto.message_pb2 import Context as ContextProto
-    from flwr.proto.message_pb2 import Message as MessageProto
-    from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
-    from flwr.supercore.task_identity import TaskIdentity
 
-    asked = serde.message_from_proto(MessageProto.FromString(message))
-    about = serde.context_from_proto(ContextProto.FromString(context))
+    from murmur.compat import flower_wire
+    from murmur.compat.flower_messages import identify
+
+    asked = flower_wire.message_of(message)
+    about = flower_wire.context_of(context)
     about.state = RecordDict()
     if state:
-        about.state = serde.recorddict_from_proto(RecordDictProto.FromString(state))
-    TaskIdentity.task_id = 1
-    TaskIdentity.run_id = about.run_id
-    TaskIdentity.node_id = about.node_id
+        about.state = flower_wire.record_of(state)
+    identify(about.run_id, about.node_id)
     reply = _app(folder / "app", bundle)(asked, about)
     if reply.has_error():
         raise RuntimeError(f"the app's reply is an error: {reply.error.reason}")
     arrays = _arrays(reply, head["record"], head["names"])
-    remembered = serde.recorddict_to_proto(about.state).SerializeToString()
+    remembered = flower_wire.record_bytes(about.state)
     return framed({"metrics": _metrics(reply)}, [remembered, *arrays])
 
 

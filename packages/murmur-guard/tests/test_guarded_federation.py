@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from fl_app.device import sandbox
 from murmur.privacy.ledger import Ledger
+from murmur_guard import sandbox
 from tests.federation.loopback import NAME, Federation, wait_for
 from tests.fl_app.device.bundles import NUMPY, PROJECT, TASK
-from tests.fl_app.device.test_guard import GUARD
+from tests.guarded_devices import GUARD
 from tests.murmur.flower.nodes import POLICY
 
 pytestmark = pytest.mark.federation

@@ -1,7 +1,7 @@
 """What a hostile app tries, one function each: one that returns has got out, one that raises not.
 
 A script: ``victim`` holds what there is to steal and starts ``attacker``, which locks itself in as
-``fl_app/device/guarded.py`` does and tries everything, each in a fork of its own. The last line
+``murmur_guard/guarded.py`` does and tries everything, each in a fork of its own. The last line
 that is printed says by name what became of it. ``lock=false``: nothing is locked, to see which
 attempts are any good on this machine.
 """

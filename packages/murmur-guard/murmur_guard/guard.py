@@ -2,7 +2,7 @@
 
 This process speaks to the SuperNode and is the only one that answers (``murmur.flower.client``):
 policy, charge, clipping, noise, masks, stored reply. The app runs in a process of its own, locked
-in, once for each message that is charged (``fl_app.device.guarded``, ``fl_app.device.sandbox``).
+in, once for each message that is charged (``guarded``, ``sandbox``).
 Its author is as little trusted as the server's.
 
 What a hostile app is left with: its update, which is clipped and noised, and whether there is one,
@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.common.serde import context_to_proto, message_to_proto
 
-from fl_app.device import guarded, node_settings, resident
-from fl_app.device.sandbox import Sandbox, adopt_orphans, missing, programs
+from fl_app.device.api import DeviceError, Resident, log_error
 from murmur.compat.flower_runtime import TaskInput
+from murmur.compat.flower_wire import context_bytes, message_bytes
 from murmur.files import owner_only_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
 from murmur.format import printable
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
-from murmur.round.task import log_error
+from murmur_guard import guarded
+from murmur_guard.sandbox import Sandbox, adopt_orphans, missing, programs
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _LARGEST_HEAD = 1 << 16
@@ -52,7 +52,7 @@ class AppError(Exception):
     """The app gave no answer, or was ended; the message says why, in the device's own log."""
 
 
-class Guard(resident.Resident):
+class Guard(Resident):
     """Answers tasks with the app of their bundle, locked in.
 
     Args:
@@ -74,16 +74,14 @@ class Guard(resident.Resident):
     ) -> None:
         policy = Policy.load(folder / "policy.yaml")
         if policy.defect is not None:
-            raise node_settings.DeviceError(f"{policy.source} is not valid: {policy.defect}")
+            raise DeviceError(f"{policy.source} is not valid: {policy.defect}")
         if policy.guard is None:
-            raise node_settings.DeviceError(
-                f"{policy.source} has no `guard`: no foreign app may run here"
-            )
+            raise DeviceError(f"{policy.source} has no `guard`: no foreign app may run here")
         self.rules = policy.guard
         self.delta = policy.delta
         lacking = [part for part in missing() if part not in self.rules.without]
         if lacking:
-            raise node_settings.DeviceError(
+            raise DeviceError(
                 f"this machine does not give {', '.join(lacking)}; {policy.source} may do without: "
                 f"guard.without: [{', '.join(lacking)}]"
             )
@@ -139,7 +137,7 @@ class Guard(resident.Resident):
         took = self.clock() - began
         turns = max(1, math.ceil(took / every))
         if turns > 1:
-            late = node_settings.DeviceError(
+            late = DeviceError(
                 f"the answer took {took:.1f} s, of which the app had {self.rules.app_seconds:g}; "
                 f"raise guard.answer_seconds={every:g} in this device's policy"
             )
@@ -153,15 +151,13 @@ def require_apart(folder: Path, rules: GuardRules) -> None:
     own = folder.resolve()
     for path in (*rules.data, *map(Path, programs())):
         if own.is_relative_to(path.resolve()):
-            raise node_settings.DeviceError(
+            raise DeviceError(
                 f"{folder}: lies in {path}, which an app may read; the ledger and the key of a "
                 "device must be elsewhere"
             )
     for path in rules.data:
         if not path.exists():
-            raise node_settings.DeviceError(
-                f"{path}: of guard.data in this device's policy is not there"
-            )
+            raise DeviceError(f"{path}: of guard.data in this device's policy is not there")
 
 
 class LockedApp:
@@ -221,8 +217,8 @@ class LockedApp:
             )
             head = {"sandbox": vars(sandbox), "record": record, "names": list(sent)}
             parts = [
-                message_to_proto(message).SerializeToString(),
-                context_to_proto(own).SerializeToString(),
+                message_bytes(message),
+                context_bytes(own),
                 state,
                 self.bundle,
             ]

@@ -7,124 +7,40 @@ import time
 import zlib
 from types import SimpleNamespace
 
-import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
-from flwr.serverapp.strategy import FedAvg
 from numpy.testing import assert_allclose
 
 from fl_app.cli import main
-from fl_app.device import guard as guarding
-from fl_app.device.guard import AppError, Guard, _Watched
-from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
-from murmur.compat.flower_runtime import RuntimeTask, TaskInput
-from murmur.flower import private
+from murmur.compat.flower_runtime import TaskInput
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import REFUSED
+from murmur_guard import guard as guarding
+from murmur_guard.guard import AppError, _Watched
+from murmur_guard.guarded import framed, unframed
 from tests.federation.loopback import wait_for
 from tests.fl_app.device.bundles import CROWDING, FILLING, HARMFUL, LEAKING, TORCH, bundle
-from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
-from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
+from tests.guarded_devices import (
+    TASK,
+    Clock,
+    Federation,
+    charges,
+    device,
+    guard_of,
+    lacking,
+    needs_lock,
+    needs_namespaces,
+    started,
+)
+from tests.murmur.flower.nodes import POLICY, app_of, record, without_noise
 
 pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders")]
-
-GUARD = """
-guard:
-  bundles: any
-  data: [DATA]
-  app_seconds: SECONDS
-  answer_seconds: 400
-  cpu_seconds: 100
-  memory_mib: 2000
-  disk_mib: 64
-  processes: 60
-  without: [WITHOUT]
-  unprotected: refuse
-"""
-TASK = RuntimeTask("", httpx.HTTPTransport, "", 1, for_client=True)
-
-
-class Clock:
-    """Stands still, but for who sleeps."""
-
-    def __init__(self):
-        self.now = 100.0
-        self.slept = []
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-def device(folder, seconds=60.0, without=None, rows="1,2,3\n3,2,1\n", policy=POLICY, **changes):
-    """A guarded device's folder, with data beside it."""
-    data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    (data / "table.csv").write_text(rows)
-    own = folder / "device"
-    own.mkdir(exist_ok=True)
-    text = GUARD.replace("DATA", str(data)).replace("SECONDS", str(seconds))
-    parts = lacking if without is None else without
-    text = text.replace("WITHOUT", ", ".join(parts))
-    for key, value in changes.items():
-        lines = [f"  {key}: {value}" if f" {key}:" in line else line for line in text.splitlines()]
-        text = "\n".join(lines)
-    (own / "policy.yaml").write_text(policy.replace("honest_app", "none_such") + text)
-    return own
-
-
-def guard_of(folder, clock=None, **node_config):
-    clock = clock or Clock()
-    config = {"data": str(folder.parent / "data"), **node_config}
-    return Guard(folder, config, clock, clock.sleep)
-
-
-class Federation(Nodes):
-    """Three nodes: guarded ones with ``archives``, and others whose app is our own, in process."""
-
-    def __init__(self, folder, archives, **settings):
-        super().__init__(self.answer, 3, devices=folder)
-        self.archives = archives
-        self.asked_messages = []
-        self.clocks = {}
-        self.guards = {}
-        self.plain = app_of(lambda place: lambda arrays: arrays)
-        for place in range(len(archives)):
-            own = device(folder / f"guarded-{place}", **settings)
-            self.clocks[place] = Clock()
-            config = {"partition-id": place, "num-partitions": 3}
-            self.guards[place] = guard_of(own, self.clocks[place], **config)
-
-    def answer(self, message, context):
-        self.asked_messages.append(message)
-        place = context.node_config["partition-id"]
-        if place not in self.guards:
-            return self.plain(message, context)
-        asked = TaskInput(message, context, "", "", self.archives[place])
-        return self.guards[place].answer(TASK, asked)
-
-
-def started(grid, model, rounds=1, config=None, **terms):
-    budget = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0, **terms}
-    strategy = private(FedAvg(fraction_evaluate=float("evaluate" in terms)), **budget)
-    return strategy.start(
-        grid, record(model), num_rounds=rounds, timeout=100, train_config=config or ConfigRecord()
-    )
-
-
-def charges(guard):
-    with Ledger(guard.folder / "ledger.sqlite", expected=None) as ledger:
-        return ledger.releases()
-
 
 EPSILON = 0.5  # an audit of so few runs can find twice that
 MODEL = {"0": np.zeros(3, np.float32)}
