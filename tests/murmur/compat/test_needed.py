@@ -260,3 +260,25 @@ def test_hydra_has_no_public_parser():
     public = {name for name in vars(hydra) if not name.startswith("_")}
     assert not any("pars" in name for name in public)
     assert isinstance(hydra_parser(), argparse.ArgumentParser)
+
+
+# ray_workers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_ray_starts_agents_and_workers_that_import_everything_anew():
+    code = """
+import sys
+import json, psutil, ray
+sys.modules["torch"] = json  # stands for what this process has imported
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+has_torch = ray.remote(lambda: "torch" in __import__("sys").modules)
+print(ray.get(has_torch.remote()))
+for child in psutil.Process().children(recursive=True):
+    print(" ".join(child.cmdline()))
+ray.shutdown()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    has_torch, *processes = done.stdout.splitlines()
+    assert has_torch == "False", done.stderr
+    assert any("agent" in line for line in processes)
