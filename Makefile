@@ -73,7 +73,7 @@ $(OTHER)/.installed: $(STAMP)
 test-flower: $(OTHER)/.installed
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest $(PARALLEL) -m 'federation or not federation' \
 	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
-	  tests/murmur/flower/test_apps.py tests/fl_app/device/test_guarded_apps.py
+	  tests/murmur/flower/test_apps.py packages/murmur-guard/tests/test_guarded_apps.py
 
 # The lowest versions that pyproject.toml allows of all but what takes longest to download: an environment of its own
 # that shares with ours what is the same there. `uv` comes with Flower.

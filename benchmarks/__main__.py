@@ -136,7 +136,7 @@ def report(bench: Bench, results: dict[str, list[dict]], left_out: dict[str, str
         "# Speed, measured",
         "",
         "Written by `make bench`; do not edit. What the figures mean and what bounds them:",
-        "[docs/performance.md](../docs/performance.md).",
+        "[performance.md](performance.md).",
         "",
         f"Machine: {_machine()}.",
         "",

@@ -37,7 +37,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.config import parse_config_args
 
 from benchmarks.machine import describe_machine
-from fl_app.device.sandbox import missing
+from murmur_guard.sandbox import missing
 from tests.federation.loopback import (
     NAME,
     PROJECT,

@@ -139,7 +139,7 @@ def record(words: list[str]) -> dict[str, Any]:
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
         statement = json.loads((folder.path / "privacy.json").read_bytes())
-        model = load_file(folder.path / "model.safetensors")
+        model = load_file(folder.path / "model/model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]
         scores = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
         parts = {

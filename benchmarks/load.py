@@ -1,7 +1,7 @@
 """How much one machine carries: clients in a round, devices beside each other, rounds of a run.
 
 ``python -m benchmarks.load clients|rounds|devices [N]`` prints a row of the table "load and faults"
-of ``docs/fire-drill.md``. Memory of runs is what they alone hold; of devices the peak of all
+of ``benchmarks/fire-drill.md``. Memory of runs is what they alone hold; of devices the peak of all
 processes together, with pages that they share counted once.
 """
 

@@ -1,4 +1,4 @@
-"""The pictures in docs/img, drawn in one way: one size of panel, one mark for each line.
+"""Pictures of docs and research, drawn in one way: one size of panel, one mark for each line.
 
 A point is the mean over seeds and its bar one standard deviation, as in the tables beside them;
 a band is least to most. What has one seed has neither.

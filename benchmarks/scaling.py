@@ -1,4 +1,4 @@
-"""What a federation of many clients costs one machine: rows of docs/scaling.md.
+"""What a federation of many clients costs one machine: rows of benchmarks/scaling.md.
 
     python -m benchmarks.scaling memory|statement|server|superlink
 

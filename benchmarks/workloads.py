@@ -77,7 +77,7 @@ SWEEP = (
     *("sweep=bench", "engine=inline", "federation.num_rounds=1", "privacy.epsilon=1,4,16,64"),
     "experiment=digits_privatekt,digits_nbafl,digits_kd_dpfl,digits_dpfl_bnn,digits_dp_fedavg",
     "seed=1,2,3",
-)  # docs/sweeps.md, with one round each
+)  # research/five_algorithms.md, with one round each
 
 
 def export(work: Workload, folder: Path) -> None:

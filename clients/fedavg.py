@@ -16,7 +16,7 @@ from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import Codec, vector_codec
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import Event
-from murmur.privacy.mechanisms.clipping import LEAST_NORM
+from murmur.privacy.mechanisms.clipping import MIN_NORM
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
@@ -91,8 +91,8 @@ class ProtectedClient(Client):
         if "clip" not in self.protection.arrays():
             return None
         clip = float(self.array(task, "clip", np.float64, (1,))[0])
-        if clip < LEAST_NORM:
-            raise TaskError(f"clip={clip}: must be at least {LEAST_NORM:g}")
+        if clip < MIN_NORM:
+            raise TaskError(f"clip={clip}: must be at least {MIN_NORM:g}")
         return clip
 
 

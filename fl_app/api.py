@@ -40,6 +40,7 @@ from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
     import pandas
+    from torch import nn
 
 __all__ = [
     "HEADING",
@@ -56,6 +57,7 @@ __all__ = [
     "flat_texts",
     "interval",
     "is_share",
+    "load_model",
     "load_run",
     "load_runs",
     "nearest",
@@ -109,7 +111,9 @@ class Result:
         """The final model's weights, NumPy arrays by their names in its state dictionary."""
         from safetensors.numpy import load_file
 
-        return load_file(self.folder / "model.safetensors")
+        from fl_app.run.model_folder import weights_file
+
+        return load_file(weights_file(self.folder))
 
 
 def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool = True) -> Result:
@@ -167,6 +171,30 @@ def data_card(overrides: Sequence[str] = ()) -> DataCard:
     from fl_app.run.prepare import card_of
 
     return card_of(overrides)
+
+
+def load_model(run: str | Path, files: Sequence[str | Path] = ()) -> "nn.Module":
+    """A run's model as a PyTorch module, features included.
+
+    It takes what the data set gives, float32 (n, C, H, W): pictures in [0, 1], rows of a table in
+    the order of its columns. It gives logits (n, classes). Its attribute ``classes`` has their
+    names.
+
+    Args:
+        run: a run's folder, its ``model/``, or its file of weights.
+        files: copies of what the model names (an encoder, a backbone), where the run's own are not
+            in their places.
+
+    Raises:
+        ConfigError: there is no model, or it cannot be used by itself.
+    """
+    from fl_app.run.model_folder import SavedModel
+
+    model = SavedModel.load(Path(run), [Path(file) for file in files])
+    model.require_whole()
+    network = model.network()
+    setattr(network, "classes", tuple(model.classes))  # noqa: B010 - mypy takes it for a tensor
+    return network
 
 
 def results(folder: str | Path) -> "pandas.DataFrame":

@@ -24,10 +24,26 @@ def load_entry(group: str, name: str, package: str) -> Any:
         package: the distribution that brings it.
 
     Raises:
-        ConfigError: the package is not installed.
+        ConfigError: the package is not installed, or a library that it needs is missing.
     """
     for entry in metadata.entry_points(group=group, name=name):
-        return entry.load()
+        try:
+            return entry.load()
+        except ImportError as error:
+            raise ConfigError(f"{package} cannot be loaded: {error}") from error
     raise ConfigError(
         f"needs the package {package}, which is not installed: {install_command(package)}"
     )
+
+
+def require_entry(group: str, name: str, package: str, why: str) -> None:
+    """Raises ConfigError unless ``package`` brings an entry point; loads nothing.
+
+    Args:
+        group: such as ``murmur.tools``.
+        name: of the entry point.
+        package: the distribution that brings it.
+        why: what needs it, for the message.
+    """
+    if not metadata.entry_points(group=group, name=name):
+        raise ConfigError(f"{why}: needs the package {package}: {install_command(package)}")

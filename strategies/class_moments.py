@@ -113,7 +113,7 @@ class ClassMoments(Centred):
             units=self.protected_units(range(self.setup.cohort_size)),
             unit="owners" if self.unit is Unit.CLIENT else "records",
             classes=self.head.classes,
-            least=class_moments.LEAST_SIGNAL,
+            least=class_moments.MIN_SIGNAL_TO_NOISE,
         )
 
     def protected_units(self, clients: Sequence[int]) -> int:

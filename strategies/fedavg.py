@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers, WeightCodec, vector_codec
 from murmur.learning.vector_layout import VectorLayout
-from murmur.privacy.events import LONGEST_VECTOR
+from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from strategies.base import CohortStrategy, Event, Exposure, Parameters, ServerSetup
@@ -65,10 +65,10 @@ class FedAvg(CohortStrategy):
                 "privacy.secure_aggregation=off, or protection=distributed"
             )
         longest = self.trainer.num_parameters
-        if setup.budget.is_private and longest > LONGEST_VECTOR:
+        if setup.budget.is_private and longest > MAX_VECTOR_ENTRIES:
             raise ValueError(
-                f"model: {longest:,} numbers; at most {LONGEST_VECTOR:,} are released with noise. "
-                "Train a part of them, such as a low-rank adapter (model=lora)"
+                f"model: {longest:,} numbers; at most {MAX_VECTOR_ENTRIES:,} are released with "
+                "noise. Train a part of them, such as a low-rank adapter (model=lora)"
             )
         self.server_step = server_step
         self.parts = VectorLayout(update=self.trainer.num_parameters)

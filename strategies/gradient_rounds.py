@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre, centre
-from murmur.algorithms.gradient_rounds import LEAST_SIGNAL, kept_share
+from murmur.algorithms.gradient_rounds import MIN_SIGNAL_TO_NOISE, kept_share
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
@@ -230,7 +230,7 @@ class GradientRounds(Centred, FedAvg):
         if ratio is None:
             return None
         share = None
-        if ratio >= LEAST_SIGNAL:
+        if ratio >= MIN_SIGNAL_TO_NOISE:
             share = kept_share(ratio)
         return Foretold(
             ratio,
@@ -239,7 +239,7 @@ class GradientRounds(Centred, FedAvg):
             units=self.setup.cohort_size,
             unit="owners",
             classes=self.head.classes,
-            least=LEAST_SIGNAL,
+            least=MIN_SIGNAL_TO_NOISE,
             wanted=2.0,
         )
 

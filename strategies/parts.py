@@ -37,7 +37,7 @@ from murmur.round.setup import ServerSetup
 if TYPE_CHECKING:
     from strategies.base import CohortStrategy
 
-# MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (docs/owners.md).
+# MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (research/owners).
 _SPREAD = (
     "how much is kept depends on how the classes lie in the features, which nothing public says"
 )

@@ -117,6 +117,17 @@ def is_own(target: str) -> bool:
     return bool(_homes(target.rpartition(".")[0]))
 
 
+def file_of(target: str) -> Path | None:
+    """The user's own Python file that ``target`` names a class of; None: it is nobody's own."""
+    module = target.removeprefix(".").rpartition(".")[0]
+    homes = _homes(module)
+    if not homes:
+        return None
+    place = homes[0].joinpath(*module.split("."))
+    file = place.with_suffix(".py")
+    return file if file.is_file() else place / "__init__.py"
+
+
 def _homes(module: str) -> list[Path]:
     """The folders that have the file of ``module``."""
     return [folder for folder in _folders() if _is_file(folder, module)]

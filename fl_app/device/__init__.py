@@ -4,6 +4,7 @@
 ``data`` opens what the owner has named. ``resident`` takes messages from the SuperNode, over
 connections that ``proof`` makes, and answers them with what is installed here; ``health`` says how
 it goes.
-``guard`` answers with anybody's app, which runs in ``guarded``, locked in by ``sandbox``.
+``command`` reads the words of `murmur device`, ``checks`` are lines of `murmur doctor`, and
+``api`` is the door of ``murmur-guard``, which answers with anybody's app.
 What a run asks of such data: ``fl_app.config.settings.DeviceTerms``.
 """

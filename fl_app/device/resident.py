@@ -5,8 +5,8 @@ a leak ends with its process, and nothing is imported twice.
 
 ``murmur device`` and ``murmur guard`` call ``Resident.serve``; from there a task goes through
 ``_attend`` here, and ``work`` and ``answer`` in its fork. What answers is ``reply``: a ``Device``
-answers runs of this Murmur with the ClientApp that is installed here, ``fl_app.device.guard``
-anybody's with the app that they send.
+answers runs of this Murmur with the ClientApp that is installed here, ``murmur-guard`` anybody's
+with the app that they send.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 import fl_app
-from fl_app.device.node_settings import DeviceError, device_folder
+from fl_app.config.errors import ConfigError
+from fl_app.device.node_settings import DeviceError, NodeSettings, device_folder
+from fl_app.packages import require_entry
 from murmur.compat.flower_runtime import Runtime, RuntimeTask, TaskInput
 from murmur.round.task import REFUSED, log_error, reply_to
 
@@ -188,8 +190,8 @@ class Device(Resident):
         bundles: SHA-256, in lower-case hex, of the bundles whose runs may ask; none: any.
 
     Raises:
-        DeviceError: a client's data cannot be read. Once there is a run, nobody is told so but the
-            device's log.
+        DeviceError: a client's data cannot be read; or the policy has `guard` and murmur-guard is
+            not installed. Once there is a run, nobody is told so but the device's log.
     """
 
     def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
@@ -198,6 +200,7 @@ class Device(Resident):
         for name in ("fl_app.client_app", "fl_app.device.health", "fl_app.device.hosts"):
             import_module(name)  # so that forks need not
         folder = device_folder(owner)
+        _require_guard(owner)
         require_readable(owner, folder)
         super().__init__(owner, folder, bundles)
 
@@ -225,3 +228,14 @@ class Device(Resident):
                 f"this device has {fl_app.DISTRIBUTION} {mine}, the run is of version "
                 f"{task_input.version:.20}; both must be of one minor version"
             )
+
+
+def _require_guard(owner: Mapping[str, Any]) -> None:
+    """Raises DeviceError where the policy has `guard` and the package that keeps it is missing."""
+    policy = NodeSettings.device(owner, "").policy
+    if policy.guard is None:
+        return
+    try:
+        require_entry("murmur.tools", "guard", "murmur-guard", f"{policy.source} has `guard`")
+    except ConfigError as error:
+        raise DeviceError(str(error)) from error

@@ -7,7 +7,7 @@ In the order in which a run meets them:
 * ``server``, ``canaries``: build the strategy.
 * ``hosts``: build models and clients, and what answers for them in a simulation.
 * ``experiment``: the rounds, on the server.
-* ``results``: the run's folder, with its checkpoint. ``model_file``: the final model's file.
+* ``results``: the run's folder, with its checkpoint. ``model_folder``: what it has learnt.
 * ``progress``: what a person sees, read from these files alone.
 
 ``fl_app.engines`` starts the server's and the clients' half. With ``engine=deploy`` the rounds run

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clients.base import Canary, Client, LocalData, Task, has_canaries, null_records
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.audit import LEAST_CANARIES, CanaryAudit
+from murmur.privacy.audit import MIN_CANARIES, CanaryAudit
 from murmur.privacy.events import is_gaussian
 from murmur.privacy.guarantee import Exposure, Guarantee
 from murmur.random import experiment_rng
@@ -42,7 +42,7 @@ class CanaryClients:
     Args:
         client: the run's client class, which clips, noises and packs what a canary sends.
         strategy: whose sums they join.
-        count: how many, at least ``LEAST_CANARIES``.
+        count: how many, at least ``MIN_CANARIES``.
 
     Attributes:
         threat: the adversary that the run's budget is meant for; scores are what it sees.
@@ -66,8 +66,8 @@ class CanaryClients:
         self.client = client
         self.strategy = strategy
         self.count = count
-        if count < LEAST_CANARIES:
-            raise ValueError(f"canaries={count}: must be at least {LEAST_CANARIES}, or 0")
+        if count < MIN_CANARIES:
+            raise ValueError(f"canaries={count}: must be at least {MIN_CANARIES}, or 0")
         setup = strategy.setup
         name = strategy.algorithm
         if not has_canaries(client):

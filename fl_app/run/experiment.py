@@ -19,6 +19,7 @@ without noise of the server being drawn twice for one model.
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -32,9 +33,10 @@ from fl_app.config.building import build
 from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
-from fl_app.run import hosts, model_file, results, server
+from fl_app.run import hosts, model_folder, results, server
 from fl_app.run.data_card import data_card
-from fl_app.run.population import Population, data_digests, population
+from fl_app.run.model_card import model_card
+from fl_app.run.population import Population, data_digests, image_population, population
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.metrics import chance, is_at_chance
@@ -454,15 +456,34 @@ class Experiment:
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
             self._save_partition()
+        self.trainer.load(model)
         tensors = self.trainer.flat.state_dict(model)
-        about = model_file.describe(self.config, self.population.dataset, statement)
-        self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
+        weights = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self._save_model(weights, statement, final)
         self._forget_sums(model)
         results.note_end(self.folder.path)
         self.tracker.end(final)
         self.health.end(final)
         self.folder.save_metrics(final)
         return final
+
+    def _save_model(
+        self, weights: Mapping[str, np.ndarray], statement: Statement, final: Mapping[str, Any]
+    ) -> None:
+        """Write ``model/``, read it back and compare it with what the run predicts."""
+        people = self.population
+        images = image_population(self.config)
+        test = images.dataset.test.images
+        if self.federation.on_held_out:
+            test = images.dataset.train.images[images.held_out]
+        personal = self.strategy.own_models is not None
+        about = model_folder.describe(self.config, people, images.dataset, statement, personal)
+        plain: Any = OmegaConf.to_container(self.config, resolve=True)
+        named = ("accuracy", *self.strategy.setup.metrics)
+        scores = {name: final[name] for name in named if final.get(name) is not None}
+        card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)
+        model_folder.write(self.folder.path, weights, about, people.fitted, card)
+        model_folder.check(self.folder.path, test, people.dataset.test.images, self.trainer)
 
     def _statement(self) -> Statement:
         """The run's; on seeded noise it is void, and without ε where the accountant fails."""

@@ -195,7 +195,7 @@ def end_lines(
         width: that no line exceeds, in letters, but where one word alone does.
     """
     parts = {"Result": _result(folder, labels), **card(Statement.from_dict(folder.statement()))}
-    parts["Model"] = [f"{path}/model.safetensors"]
+    parts["Model"] = [f"{path}/model"]
     parts["Next"] = [f"murmur report {path}\nmurmur statement {path}"]
     room = min(width, CARD) - CARD_INDENT
     shown = {label: _wrapped(texts.pop(0), room) for label, texts in parts.items()}

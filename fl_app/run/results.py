@@ -15,7 +15,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
-| ``model.safetensors`` | the final model's named weights, and what they are |
+| ``model/`` | the final model, ready to be used (``fl_app.run.model_folder``) |
 | ``provenance.json`` | versions, commit, dates (``note_start``) |
 | ``data-digests.json`` | of what was read, by part (``murmur.learning.data.digests``); its |
 | | user's only, and in no report |
@@ -45,7 +45,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from safetensors.numpy import save
 
 from fl_app import DISTRIBUTION
 from fl_app.config import renamed
@@ -260,10 +259,6 @@ class RunFolder:
         """
         checkpoint = self.load_checkpoint()
         return 0 if checkpoint is None else checkpoint.shares
-
-    def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
-        """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
-        self._write("model.safetensors", save(dict(tensors), about))
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
         """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""

@@ -245,7 +245,7 @@ def epsilon(argv: list[str]) -> int:
     """``murmur advise epsilon``: the ε that keeps the noise on a protected result small.
 
     The rule of MindSpore Federated's document, Δ · ln(1/(1−p))/a, with the Δ that holds here
-    (docs/ldp_evaluation.md). It is a rule of utility.
+    (research/ldp_evaluation/README.md). It is a rule of utility.
 
     Returns:
         0.

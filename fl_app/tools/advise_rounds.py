@@ -4,7 +4,7 @@ The words after it are settings as for a run (``experiment=nbafl_rounds privacy.
 prints the convergence bound over T and over K, marks the optima, and with ``--out`` draws them. The
 bound's constants are assumed, or, with ``--estimate ROUNDS``, estimated from a short run without
 noise on the configured data; where the bound does not hold then, the curves that it measured take
-its place. The estimate looks at the data without protection (docs/nbafl.md).
+its place. The estimate looks at the data without protection (research/nbafl/README.md).
 
 Bound and curves are those of ``murmur.algorithms.nbafl.convergence``, noise that of the algorithm
 itself; symbols are the paper's: T rounds, K clients in each, N clients, m examples of the smallest,

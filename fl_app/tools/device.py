@@ -12,11 +12,9 @@ to `murmur device` that it is the one that knows their secret (``fl_app.device.p
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fl_app.tools.options import parser_of
 
@@ -37,93 +35,16 @@ def main(argv: list[str]) -> int:
         0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
         2: the words, the secret's file or the installed Flower are not what is needed.
     """
+    from fl_app.device.command import pairs_in, serve
+
     arguments = parser_of("device").parse_args(argv)
 
-    def resident() -> Resident:
+    def device() -> Resident:
         from fl_app.device.resident import Device
 
         return Device(pairs_in(arguments.node_config), arguments.bundle_sha256)
 
-    return _serve("murmur device", arguments, resident)
-
-
-def guard(argv: list[str]) -> int:
-    """Answers them with the app that the server sends, locked in and protected: ``murmur guard``.
-
-    The app is unmodified, in a process that reads the owner's data and writes nowhere
-    (``fl_app.device.guard.Guard``). Its update is clipped, noised and masked here. What it may do
-    is in the device's policy, under ``guard``.
-
-    Args:
-        argv: the words after ``murmur guard``: the owner's own, which no server can change.
-
-    Returns:
-        0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
-        2: the words, the secret's file, the device's policy, the installed Flower or this machine
-        are not what is needed.
-    """
-    arguments = parser_of("guard").parse_args(argv)
-
-    def resident() -> Resident:
-        from fl_app.device.guard import Guard
-
-        folder = arguments.device.expanduser().absolute()
-        return Guard(folder, pairs_in(arguments.node_config))
-
-    return _serve("murmur guard", arguments, resident)
-
-
-def _serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], Resident]) -> int:
-    """Answers a SuperNode's messages until this process is interrupted; the exit status.
-
-    What files it writes only its owner can read.
-
-    Args:
-        tool: that speaks on standard error.
-        arguments: where the SuperNode is, and the file of its secret.
-        resident: makes what answers; an error of its says what its owner must change.
-    """
-    from fl_app.device.node_settings import DeviceError
-
-    os.umask(0o077)
-    try:
-        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
-        if not secret:
-            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
-        from fl_app.device.proof import proven_runtime
-        from murmur.compat.flower_runtime import RuntimeApiError
-
-        answering = resident()
-    except (ImportError, OSError, ValueError, DeviceError) as error:
-        print(f"{tool}: {error}", file=sys.stderr)
-        return 2
-    try:
-        answering.serve(proven_runtime(arguments.runtime_api_address, secret))
-    except RuntimeApiError as error:
-        print(f"{tool}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def pairs_in(text: str) -> dict[str, Any]:
-    """Returns the pairs of ``--node-config``, as Flower reads it.
-
-    Raises:
-        ValueError: Flower cannot read it, or it holds no pair.
-    """
-    from murmur.compat.flower_supernode import node_config_pairs
-
-    if not text:
-        return {}
-    try:
-        pairs = node_config_pairs(text)
-    except ValueError as error:
-        raise ValueError(f"--node-config={text}: {error}") from error
-    if not pairs:
-        raise ValueError(f"--node-config={text}: must be pairs such as 'partition-id=0'")
-    return pairs
+    return serve("murmur device", arguments, device)
 
 
 def supernode(argv: list[str]) -> int:

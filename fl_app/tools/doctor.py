@@ -11,12 +11,10 @@ certificates, of a SuperLink, and of what locks foreign apps in.
 
 import argparse
 import os
-import platform
 import shutil
 import ssl
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPSConnection
@@ -31,22 +29,16 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import fl_app.console
 from fl_app.config.errors import ConfigError
-from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
+from fl_app.device.checks import EXPIRY_WARNING_DAYS, FAIL, OK, WARN, Check, attempt, policy_file
+from fl_app.packages import load_entry
 from fl_app.tools.options import parser_of
 from murmur.compat import FLOWER
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.policy import Policy
-from murmur.privacy.policy_terms import GuardRules
 
 if TYPE_CHECKING:
     from fl_app.device.data import OwnData
     from fl_app.device.node_settings import OwnerSettings
-    from fl_app.run.data_card import DataCard
 
-OK = "ok"
-WARN = "warn"
-FAIL = "fail"
-SOON = 30  # days before an expiry at which one is told
 LEAST_DISK = 200 * 2**20  # bytes: too little
 SMALL_DISK = 2**30  # bytes: little
 LEAST_SECRET = 16  # bytes
@@ -54,31 +46,6 @@ CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
 _SECRET = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-_TO_GET = {
-    "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
-    "seccomp": "x86-64 or arm64, and a kernel with CONFIG_SECCOMP_FILTER",
-    "namespaces": "let this account make user namespaces, which containers' profiles often forbid "
-    "(sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
-}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the doctor's table.
-
-    Attributes:
-        name: what was looked at.
-        status: ``OK``, ``WARN`` or ``FAIL``.
-        found: what is so.
-        advice: what to do about it, unless all is well.
-        card: of the data that were looked at, for their owner.
-    """
-
-    name: str
-    status: str
-    found: str
-    advice: str = ""
-    card: "DataCard | None" = None
 
 
 def main(argv: list[str]) -> int:
@@ -115,21 +82,6 @@ def show(checks: Sequence[Check]) -> None:
     for check in checks:
         if check.card is not None:
             console.print(f"{check.name}:", *check.card.lines(console.width), sep="\n")
-
-
-def attempt(name: str, advice: str, check: Callable[..., Check], *about: Any) -> Check:
-    """``check(*about)``, or the failure that it ran into.
-
-    Args:
-        name: of the failure's line.
-        advice: what to do where ``check`` raises, which may be anything.
-        check: looks at ``about``.
-        about: its arguments.
-    """
-    try:
-        return check(*about)
-    except Exception as error:  # a doctor reports whatever is wrong, and goes on
-        return Check(name, FAIL, " ".join(str(error).split()) or type(error).__name__, advice)
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:
@@ -178,7 +130,7 @@ def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
     folder = arguments.device.expanduser().absolute()
     yield package("flwr", FLOWER)
-    yield from guard_checks(folder)
+    yield from load_entry("murmur.tools", "doctor-guard", "murmur-guard")(folder)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
     yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
@@ -227,8 +179,8 @@ def _node_config(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: Flower or the device would refuse it.
     """
+    from fl_app.device.command import pairs_in
     from fl_app.device.node_settings import DeviceError, NodeSettings
-    from fl_app.tools.device import pairs_in
 
     try:
         config = pairs_in(text)
@@ -268,21 +220,6 @@ def policy(config: Mapping[str, Any]) -> Check:
     if "policy" not in config:
         return Check("policy", FAIL, "none: everything is refused", "policy=PATH in node-config")
     return policy_file(Path(str(config["policy"])).expanduser())
-
-
-def policy_file(path: Path) -> Check:
-    """The same, of the policy in ``path``."""
-    rules = Policy.load(path)
-    now = datetime.now(UTC)
-    rules.require_valid(now)
-    left = (rules.expires - now).days
-    mode = path.stat().st_mode
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found = f"{path} may be written by others ({stat.filemode(mode)})"
-        return Check("policy", FAIL, found, f"chmod go-w {path}")
-    if left < SOON:
-        return Check("policy", WARN, f"expires in {left} days", f"renew `expires` in {path}")
-    return Check("policy", OK, f"valid for {left} days")
 
 
 def ledger(folder: Path) -> Check:
@@ -497,7 +434,7 @@ def certificate(file: Path, authority: Path | None = None, now: datetime | None 
             loaded.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
         except (InvalidSignature, ValueError):
             return Check(name, FAIL, f"was not signed by {authority}", again)
-    if left < SOON:
+    if left < EXPIRY_WARNING_DAYS:
         return Check(name, WARN, f"{left} days left", again)
     return Check(name, OK, f"{left} days left")
 
@@ -556,76 +493,3 @@ def _clock(apart: float) -> Check:
         advice = "set the clock (NTP): policies and certificates expire by it"
         return Check("clock", FAIL, found, advice)
     return Check("clock", OK, found)
-
-
-def guard_checks(folder: Path) -> Iterator[Check]:
-    """What holds a foreign app on this machine, and what its owner has said of it.
-
-    One line for each part of the isolation (``fl_app.device.sandbox``), one for what the kernel
-    counts. A part that is lacking fails, unless the policy does without it.
-
-    Args:
-        folder: the device's, as given to ``murmur guard``.
-    """
-    path = folder / "policy.yaml"
-    yield attempt("policy", "see docs/any-flower-app.md", policy_file, path)
-    rules = Policy.load(path).guard
-    without: tuple[str, ...] = ()
-    if rules is None:
-        yield Check("guard", FAIL, f"{path} has no `guard`", "see docs/any-flower-app.md")
-    else:
-        without = rules.without
-    lacking = missing()
-    for part in PARTS:
-        yield isolation(part, part in lacking, part in without)
-    yield limits(os.geteuid())
-    if rules is not None:
-        yield attempt("apps' data", "correct guard.data", _apps_data, folder, rules)
-
-
-def isolation(part: str, lacking: bool, without: bool) -> Check:
-    """Whether this machine gives a part of the isolation.
-
-    Args:
-        part: of ``PARTS``.
-        lacking: whether it does not.
-        without: whether the policy does without it.
-    """
-    found = {
-        "landlock": f"ABI {landlock_version()}, at least {LEAST_LANDLOCK} is needed",
-        "seccomp": platform.machine(),
-        "namespaces": "user, mount, network, IPC and process",
-    }[part]
-    if not lacking:
-        if without:
-            advice = f"take {part} out of guard.without"
-            return Check(part, WARN, f"{found}; not used", advice)
-        return Check(part, OK, found)
-    advice = f"{_TO_GET[part]}; or guard.without: [{part}]"
-    if without:
-        return Check(part, WARN, f"not here ({found}); the policy does without", advice)
-    return Check(part, FAIL, f"not here ({found})", advice)
-
-
-def limits(user: int) -> Check:
-    """Who counts an app's processes: the kernel at once, or the Guard from time to time.
-
-    ``user``: the effective id of the account that runs the Guard.
-    """
-    from fl_app.device.guard import LOOK_SECONDS
-
-    if user == 0:
-        found = f"root: the Guard counts processes every {LOOK_SECONDS:g} s, the kernel does not"
-        return Check("limits", WARN, found, "run it under an account of its own")
-    return Check("limits", OK, "of the kernel, for each process and for all of this account")
-
-
-def _apps_data(folder: Path, rules: GuardRules) -> Check:
-    """Whether what an app may read is there, and the device's own folder is no part of it.
-
-    DeviceError where not.
-    """
-    from fl_app.device.guard import require_apart
-
-    require_apart(folder, rules)
-    return Check("apps' data", OK, ", ".join(map(str, rules.data)) or "none")

@@ -18,13 +18,13 @@ from omegaconf import OmegaConf
 from fl_app.cli import run
 from fl_app.config import composition, errors, overrides, own_classes
 from fl_app.config.renamed import present_targets
+from fl_app.run.model_folder import FOLDER, WEIGHTS, weights_file
 from fl_app.run.population import data_digests
 from fl_app.run.results import RunFolder, read_provenance
 from fl_app.tools.options import parser_of
 from murmur.learning.data.digests import differing
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
-_MODEL = "model.safetensors"
 _OTHER_DATA = "the data are not those of the run"
 
 
@@ -127,12 +127,13 @@ def _compare(before: Path, after: Path, seeded: bool) -> int:
     Returns:
         1 where they should and have not, else 0.
     """
-    old = before / _MODEL
+    old = weights_file(before)
     if not old.exists():
         print(f"{before}: was not finished, so there is nothing to compare")
         return 0
-    if old.read_bytes() == (after / _MODEL).read_bytes():
-        print(f"the same bits: {_MODEL}")
+    name = f"{FOLDER}/{WEIGHTS}"
+    if old.read_bytes() == weights_file(after).read_bytes():
+        print(f"the same bits: {name}")
         return 0
     proven = [
         guarantee["proven_total"] for guarantee in RunFolder(before).statement()["guarantees"]
@@ -141,7 +142,7 @@ def _compare(before: Path, after: Path, seeded: bool) -> int:
     if is_noisy and not seeded:
         print("another model: the noise is drawn anew, as it must be (privacy.noise=os)")
         return 0
-    print(f"murmur rerun: another model: {_MODEL} differs", file=sys.stderr)
+    print(f"murmur rerun: another model: {name} differs", file=sys.stderr)
     for line in _other_versions(read_provenance(before), read_provenance(after)):
         print(f"murmur rerun: {line}", file=sys.stderr)
     return 1

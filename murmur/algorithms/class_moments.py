@@ -37,8 +37,8 @@ Rows = NDArray[np.float64]
 CENTRE = "centre"
 """The purpose of the question for release 1."""
 
-_BLOCK = 256  # records at a time
-_LEAST_RIDGE = 0.01  # of the mean eigenvalue of the classes' covariance
+_BLOCK_RECORDS = 256  # records at a time
+_MIN_RELATIVE_RIDGE = 0.01  # of the mean eigenvalue of the classes' covariance
 _FINEST_STEPS = 20  # an entry of 1 is 2²⁰ steps, or fewer where sums of many records need the room
 
 
@@ -193,8 +193,8 @@ class MomentSum(NoisySum):
         """
         found = np.zeros((self.classes, self.codec.size // self.classes), np.int64)
         means = np.zeros(found.shape)
-        for start in range(0, len(labels), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start in range(0, len(labels), _BLOCK_RECORDS):
+            block = slice(start, start + _BLOCK_RECORDS)
             triangles = packed(with_constant(inputs[block], self.constant))
             for label in np.unique(labels[block]):
                 chosen = triangles[labels[block] == label]
@@ -335,7 +335,7 @@ def discriminants(
         values = np.maximum(values, 0)
         # Without noise directions in which records hardly differ would decide, and those of test
         # records may differ there.
-        ridge = max(ridge, _LEAST_RIDGE * float(values.mean()), 1e-9)
+        ridge = max(ridge, _MIN_RELATIVE_RIDGE * float(values.mean()), 1e-9)
         inverse = axes / (values + ridge) @ axes.T
         middle = means.mean(axis=0)
         weights = (means - middle) @ inverse
@@ -343,7 +343,7 @@ def discriminants(
     return weights, offsets
 
 
-LEAST_SIGNAL = 8.0  # of R: below it the noise drowns the moments (digits, PneumoniaMNIST)
+MIN_SIGNAL_TO_NOISE = 8.0  # of R: below it the noise drowns the moments (digits, PneumoniaMNIST)
 
 
 def signal_to_noise(units: int, classes: int, features: int, deviation: float) -> float:

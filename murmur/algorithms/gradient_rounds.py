@@ -82,7 +82,7 @@ def flattened(slopes: NDArray[np.floating], flatten: float) -> NDArray[np.float6
         return wide
     with one_thread():
         squares, axes = np.linalg.eigh(wide.swapaxes(-1, -2) @ wide)
-        floor = np.maximum(_LEAST_SQUARE * squares[..., -1:], np.finfo(float).tiny)
+        floor = np.maximum(_MIN_RELATIVE_VARIANCE * squares[..., -1:], np.finfo(float).tiny)
         factors = np.maximum(squares, floor) ** (-flatten / 2)
         flat = wide @ ((axes * factors[..., None, :]) @ axes.swapaxes(-1, -2))
     lengths = np.linalg.norm(wide, axis=(-2, -1), keepdims=True)
@@ -107,12 +107,14 @@ def start_from_names(names: NDArray[np.float32], scale: float) -> NDArray[np.flo
     return np.vstack([np.zeros(len(names)), (scale * away / lengths).T])
 
 
-_LEAST_SQUARE = 1e-8  # of the largest σ²: directions that are shorter are not raised further
-LEAST_SIGNAL = 1.0  # of R: below it nothing is foretold
+_MIN_RELATIVE_VARIANCE = (
+    1e-8  # of the largest σ²: directions that are shorter are not raised further
+)
+MIN_SIGNAL_TO_NOISE = 1.0  # of R: below it nothing is foretold
 
 
 def kept_share(ratio: float) -> float:
-    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ LEAST_SIGNAL.
+    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ MIN_SIGNAL_TO_NOISE.
 
     1 − 0.2/R, a rule found on MNIST and Fashion-MNIST without a pool and checked on others
     (``python -m research.planner.owners``). It supposes a length and a clipping norm that suit the

@@ -49,7 +49,7 @@ PRIVACY = ("none", "laplace", "krr", "exponential", "permute_and_flip", "split")
 UNITS = ("client", "record")
 CLEAN_TOTAL = 1 << 20  # grid steps that make 1 where a simulation shows the clean vector
 _DOCUMENT_SENSITIVITY = 1.0  # what the document takes for Δ; the truth is 2
-_LARGEST_TOTAL = 1 << 30  # rows travel as 32-bit integers
+_MAX_TOTAL = 1 << 30  # rows travel as 32-bit integers
 
 
 class Decoded(NamedTuple):
@@ -145,7 +145,7 @@ class LaplaceResult(Protection):
             raise ValueError(
                 "seed_compat=true: reproduces the document, which protects clients; set unit=client"
             )
-        if self.total > _LARGEST_TOTAL:
+        if self.total > _MAX_TOTAL:
             raise ValueError(
                 f"epsilon={self.epsilon}: needs a grid finer than 2^-30; lower epsilon, or records"
             )

@@ -34,8 +34,8 @@ from pydantic import Field
 
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
-from murmur.privacy.events import LONGEST_VECTOR, Assumption, Release
-from murmur.privacy.mechanisms.clipping import CLIP_STEPS, LEAST_NORM
+from murmur.privacy.events import MAX_VECTOR_ENTRIES, Assumption, Release
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, MIN_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.settings import Count, Fraction, Positive, settings
 
@@ -77,7 +77,7 @@ class Ask:
 
     Raises:
         ValueError: a value is of another type or outside its range, ``minimum`` is not above
-            ``colluders``, ``clip`` is below ``LEAST_NORM``, it or an end of a metric's range is
+            ``colluders``, ``clip`` is below ``MIN_NORM``, it or an end of a metric's range is
             beyond 1e300, a range is empty, or an evaluation names no metric.
     """
 
@@ -97,10 +97,8 @@ class Ask:
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
             raise ValueError(f"minimum={self.minimum}: must be above colluders={self.colluders}")
-        if not LEAST_NORM <= self.clip <= _LARGEST:
-            raise ValueError(
-                f"clip={self.clip:g}: must lie between {LEAST_NORM:g} and {_LARGEST:g}"
-            )
+        if not MIN_NORM <= self.clip <= _LARGEST:
+            raise ValueError(f"clip={self.clip:g}: must lie between {MIN_NORM:g} and {_LARGEST:g}")
         for name, low, high in self.metrics:
             if not -_LARGEST <= low < high <= _LARGEST:
                 raise ValueError(
@@ -199,9 +197,9 @@ class Ask:
             ValueError: 32 bits cannot hold the vector and 12 standard deviations of one client's
                 noise, or the vector is longer than the noise is proven for.
         """
-        if size > LONGEST_VECTOR:
+        if size > MAX_VECTOR_ENTRIES:
             raise ValueError(
-                f"{size:,} numbers of a model: at most {LONGEST_VECTOR:,} are released; name "
+                f"{size:,} numbers of a model: at most {MAX_VECTOR_ENTRIES:,} are released; name "
                 "arrays that nobody needs to train in frozen=[...]"
             )
         step = self.radius / CLIP_STEPS

@@ -49,13 +49,13 @@ from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.search import decreasing_root
 
 # Bins of the outputs: each value is one if they are no more, else quantiles.
-_MOST_SYMBOLS = 512
+_MAX_SYMBOLS = 512
 FEW_ALARMS = 1e-3  # the share of false alarms at which ``Success.hits`` counts
 _THRESHOLDS = 64  # tried on a quarter of the runs
 _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed
 CONFIDENCE = 0.999  # of every figure, unless another is asked for
-LEAST_CANARIES = 2 * _SHARES[-1]  # so that an eighth of them still holds one guess for either side
-_MOST = 1e3  # ε and μ are looked for up to here
+MIN_CANARIES = 2 * _SHARES[-1]  # so that an eighth of them still holds one guess for either side
+_MAX_EPSILON = 1e3  # ε and μ are looked for up to here
 # Beside a claim's own δ: where events are common on both inputs, and so few runs measure them.
 PROFILE = (1e-3, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -183,9 +183,9 @@ def _edges(x: NDArray[np.float64], x_prime: NDArray[np.float64]) -> NDArray[np.f
     """Left ends of the bins: the values themselves if they are few, else quantiles."""
     values = np.concatenate([x, x_prime])
     distinct = np.unique(values)
-    if distinct.size <= _MOST_SYMBOLS:
+    if distinct.size <= _MAX_SYMBOLS:
         return distinct
-    quantiles = np.linspace(0, 1, _MOST_SYMBOLS, endpoint=False)
+    quantiles = np.linspace(0, 1, _MAX_SYMBOLS, endpoint=False)
     return np.unique(np.quantile(values, quantiles, method="higher"))
 
 
@@ -501,10 +501,10 @@ def _largest(
     """
     values = np.asarray(scores, np.float64)
     coins = np.asarray(inside, np.bool_)
-    if values.ndim != 1 or values.shape != coins.shape or len(values) < LEAST_CANARIES:
+    if values.ndim != 1 or values.shape != coins.shape or len(values) < MIN_CANARIES:
         raise ValueError(
             f"scores {values.shape}, inside {coins.shape}: must be one of each for "
-            f"{LEAST_CANARIES} canaries or more"
+            f"{MIN_CANARIES} canaries or more"
         )
     if np.isnan(values).any():
         raise ValueError("scores: hold NaN")
@@ -521,5 +521,5 @@ def _largest(
             return excess(m, guesses, right, parameter, error)
 
         if refuted(found) > 0:
-            found = decreasing_root(refuted, found, _MOST, relative=1e-9)
+            found = decreasing_root(refuted, found, _MAX_EPSILON, relative=1e-9)
     return found

@@ -13,7 +13,7 @@ from murmur.checks import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent, Unit
 from murmur.privacy.search import least_noise
 
-_MOST = 64.0  # how many times the budget one participation may name
+_MAX_BUDGET_FACTOR = 64.0  # how many times the budget one participation may name
 
 THREATS = ("local", "secure_aggregation", "central")
 """The adversaries that a budget can be meant for."""
@@ -163,10 +163,10 @@ class Budget:
 
         # Basic composition allows ε/releases, but for rounding, where ``event`` means what it says.
         most = self.releases / self.epsilon * (1 + 1e-9)
-        while cost(1 / most) > self.epsilon and most < _MOST * self.releases:
+        while cost(1 / most) > self.epsilon and most < _MAX_BUDGET_FACTOR * self.releases:
             most *= 2
         # Many answers of a small ε compose to less than their sum: a participation may name more.
-        least = min(most, 1 / (_MOST * self.epsilon))
+        least = min(most, 1 / (_MAX_BUDGET_FACTOR * self.epsilon))
         return 1 / least_noise(lambda noise: cost(1 / noise), self.epsilon, least, most)
 
 

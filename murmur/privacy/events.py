@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 from murmur.checks import require_count, require_positive
 from murmur.privacy.neighbours import STEPS, Adjacency, Neighbours, Unit
 
-LONGEST_VECTOR = 1 << 26
+MAX_VECTOR_ENTRIES = 1 << 26
 """The most numbers of one release with discrete Gaussian noise. So long is what a fine grid is
 proven for (``murmur.privacy.accounting.gaussian``), and no event says how long its vector was."""
 

@@ -49,16 +49,16 @@ def _grid_noise(event: events.DiscreteGaussianEvent) -> float:
 
 _epsilon = attrgetter("epsilon")
 _noise = attrgetter("noise_multiplier")
-_LEAST_NOISE = "min_noise_multiplier"
+_MIN_NOISE_KEY = "min_noise_multiplier"
 MECHANISMS = {
     mechanism.name: mechanism
     for mechanism in (
         # One label, not the whole message.
         Mechanism("randomized_response", events.RandomizedResponseEvent, "max_epsilon", _epsilon),
         Mechanism("randomized_bits", events.RandomizedBitsEvent, "max_gamma", attrgetter("gamma")),
-        Mechanism("gaussian", events.GaussianEvent, _LEAST_NOISE, _noise),
-        Mechanism("discrete_gaussian", events.DiscreteGaussianEvent, _LEAST_NOISE, _grid_noise),
-        Mechanism("laplace", events.LaplaceEvent, _LEAST_NOISE, _noise),
+        Mechanism("gaussian", events.GaussianEvent, _MIN_NOISE_KEY, _noise),
+        Mechanism("discrete_gaussian", events.DiscreteGaussianEvent, _MIN_NOISE_KEY, _grid_noise),
+        Mechanism("laplace", events.LaplaceEvent, _MIN_NOISE_KEY, _noise),
         Mechanism("pure", events.PureEvent, "max_epsilon", _epsilon),
     )
 }

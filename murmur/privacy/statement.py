@@ -101,6 +101,14 @@ class Statement:
         """True if ε is proven against some adversary, and nothing makes the figures void."""
         return not self.doubts and any(math.isfinite(g.proven_total) for g in self.guarantees)
 
+    @property
+    def protects_model(self) -> bool:
+        """Whether a finite ε, proven or with its assumptions, covers whoever sees the model.
+
+        Each adversary sees at least the models, so that a figure against any of them is enough.
+        """
+        return not self.doubts and any(math.isfinite(g.stated) for g in self.guarantees)
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping; an infinite ε is the string "infinity"."""
         return {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}

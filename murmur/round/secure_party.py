@@ -16,7 +16,7 @@ from murmur.format import framed
 from murmur.round.site import SUMS, Site, secure_folder
 from murmur.round.task import RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient
-from murmur.secure_sum.identity import MOST_PEERS, SeenPeers
+from murmur.secure_sum.identity import MAX_PEERS, SeenPeers
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.store import STATES, SumStates
 from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms
@@ -73,7 +73,7 @@ class SecureParties:
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
-            most = MOST_PEERS + len(self.client_ids)
+            most = MAX_PEERS + len(self.client_ids)
             seen = SeenPeers(secure_folder(self.site.folder) / "seen.peers", most)
             for client in request.messages:
                 try:

@@ -26,7 +26,7 @@ from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 
 # Clients whose key a place remembers at first sight, at most, beside those that live there. A line
 # has 86 bytes at most.
-MOST_PEERS = 100_000
+MAX_PEERS = 100_000
 IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
 _SIZES = (IDENTITY_BYTES, POINT_BYTES, POINT_BYTES, POINT_BYTES, SIGNATURE_BYTES)
@@ -150,7 +150,7 @@ class SeenPeers:
         most: so many clients are remembered; beside others the device takes no part from then on.
     """
 
-    def __init__(self, path: Path, most: int = MOST_PEERS) -> None:
+    def __init__(self, path: Path, most: int = MAX_PEERS) -> None:
         self.path = path
         self.most = most
         self._new: dict[int, bytes] = {}

@@ -28,7 +28,7 @@ from murmur.secure_sum.terms import SecureSumError, SumTerms, join, join_ids, pa
 STATES = ".states"  # ends the names of their files
 # Runs whose last sum a place remembers, at most, in some 80 bytes for each client. A run's server
 # has one name for trainings and one for evaluations, and others each time that it is started.
-MOST_RUNS = 2**16
+MAX_RUNS = 2**16
 _WAIT_SECONDS = 30.0  # for another process that notes a sum
 _TABLE = """CREATE TABLE IF NOT EXISTS joined
     (run BLOB, client INTEGER, round INTEGER, PRIMARY KEY (run, client)) WITHOUT ROWID"""
@@ -181,7 +181,7 @@ class JoinedSums:
         most: see above.
     """
 
-    def __init__(self, names: Path, most: int = MOST_RUNS) -> None:
+    def __init__(self, names: Path, most: int = MAX_RUNS) -> None:
         self.path = names.with_name(f"{names.name}.sqlite")
         self.older = names
         self.most = most

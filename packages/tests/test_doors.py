@@ -14,11 +14,13 @@ import pytest
 
 PACKAGES = Path(__file__).resolve().parents[1]
 ROOMS = ("murmur", "strategies", "clients", "fl_app")
+LIBRARY = r"|murmur\.(privacy|checks|files|format|random)\b"
 DOORS = {
-    "murmur-kernels": r"murmur\.(learning|papers\.dpfl_bnn|checks|files|format|random)\b",
-    "murmur-report": r"fl_app\.(api|audit_api)$|murmur\.(privacy|checks|files|format|random)\b",
+    "murmur-kernels": r"murmur\.(learning|algorithms\.dpfl_bnn)\b" + LIBRARY,
+    "murmur-guard": r"fl_app\.device\.api$|murmur\.(compat|flower)\b" + LIBRARY,
+    "murmur-report": r"fl_app\.(api|audit_api)$" + LIBRARY,
 }
-MADE_FOR = {"murmur-report": "fl_app.audit_api"}
+MADE_FOR = {"murmur-guard": "fl_app.device.api", "murmur-report": "fl_app.audit_api"}
 
 Import = tuple[str, str]  # module of the core, name taken from it
 

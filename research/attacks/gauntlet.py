@@ -31,7 +31,7 @@ WATCHERS = (
     "tests/clients",
     "tests/strategies",
     "tests/fl_app/device",
-    "tests/fl_app/tools/test_audit.py",
+    "packages/murmur-report/tests/test_audit.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 

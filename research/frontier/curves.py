@@ -6,7 +6,7 @@ FILE as a line of JSON; a row that is there already is not run again. Then the t
 (Markdown). ``--only REGEX`` measures the cells whose name (METHOD | SETTING | ε) it finds,
 ``--processes N`` at once, ``--minutes M`` starts no row after so many, ``--show`` measures nothing,
 ``--picture FILE`` draws what was measured, and ``--page FILE`` writes the tables into a page,
-between its marks. ``measured.jsonl`` beside this file has the rows of docs/frontier.md. Needs
+between its marks. ``measured.jsonl`` beside this file has the rows of the README there. Needs
 ``MURMUR_DATA``.
 """
 

@@ -2,7 +2,7 @@
 
     python -m research.frontier.picture docs/img
 
-It is drawn from the rows of docs/frontier.md (``measured.jsonl``): class statistics (ours),
+It is drawn from the rows in ``measured.jsonl`` beside this file: class statistics (ours),
 averaged updates with the same noise (the best plain alternative), and averaged updates without any.
 Bars are the standard deviation of three seeds. Writes ``sums.svg`` and ``sums-dark.svg``; what is
 drawn stands in each as its description.

@@ -196,7 +196,8 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=Path, nargs=2, help=f"folders of finished runs: {', '.join(TRAININGS)}"
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/img/ldp_evaluation.png"))
+    pictures = Path(__file__).parent / "img"
+    parser.add_argument("--out", type=Path, default=pictures / "ldp_evaluation.png")
     parser.add_argument("--metric", choices=CLUSTERINGS, default="silhouette")
     parser.add_argument(
         "overrides", nargs="*", help="of the experiment; the same as those of --runs"

@@ -254,7 +254,8 @@ def main() -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=["paper"])
     parser.add_argument("--runs", type=Path, help="file of the runs")
     parser.add_argument("--name", help="of the picture; default: nbafl_FIGURE")
-    parser.add_argument("--out", type=Path, default=Path("docs/img"), help="folder of the picture")
+    pictures = Path(__file__).parent / "img"
+    parser.add_argument("--out", type=Path, default=pictures, help="folder of the picture")
     parser.add_argument("overrides", nargs="*", default=[], help="further Hydra overrides")
     options = parser.parse_intermixed_args()
     if options.figure == "proven":

@@ -1,1 +1,1 @@
-"""What owners without a public pool can learn together: the figures of ``docs/owners.md``."""
+"""What owners without a public pool can learn together: the figures of the README here."""

@@ -1,4 +1,4 @@
-"""The figures of ``docs/owners.md``: ``python -m research.owners WHAT [EXPERIMENT ...]``.
+"""The figures of the README here: ``python -m research.owners WHAT [EXPERIMENT ...]``.
 
 ``run``: whole runs of ``murmur``, one process each. ``direct``: gradient rounds in this process
 (``research.owners.rounds``). ``references``: what needs no federation. ``choose``: settings on

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fl_app.api import Run, load_run
+from fl_app.run.model_folder import weights_file
 from murmur.learning.features.bins import Bins, Column
 from murmur_report.charts import TONES, Figure, Panel, numbers_of, panel_of
 from murmur_report.export import as_files
@@ -52,7 +53,7 @@ def linear_layer(folder: Path) -> NDArray[np.float32]:
     Raises:
         ValueError: it has several, or none.
     """
-    matrices = [w for w in load_file(folder / "model.safetensors").values() if w.ndim == 2]
+    matrices = [w for w in load_file(weights_file(folder)).values() if w.ndim == 2]
     if len(matrices) != 1:
         raise ValueError(f"{folder}: has {len(matrices)} matrices, and a linear model has one")
     return matrices[0]

@@ -22,7 +22,7 @@ RUNS = {
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -62,7 +62,7 @@ def test_every_simulating_engine_gives_the_same_bits_in_any_folder(installed, el
     for engine, more in ENGINES.items():
         words = [f"engine={engine}", *more, *WORDS, f"run_dir={elsewhere / engine}"]
         call(installed / "murmur", *words, cwd=elsewhere)
-    found = [load_file(elsewhere / engine / "model.safetensors") for engine in ENGINES]
+    found = [load_file(elsewhere / engine / "model/model.safetensors") for engine in ENGINES]
     assert all((found[0][name] == other[name]).all() for other in found[1:] for name in found[0])
 
 
@@ -98,7 +98,7 @@ def test_a_server_and_a_device_that_were_installed_from_it(installed, elsewhere)
         command = [*federation.words, *WORDS, "federation.quorum=1.0", f"run_dir={run}"]
         assert federation.murmur(*command).wait(ENDS) == 0, federation.story()
         call(installed / "murmur", "report", run, cwd=elsewhere)
-    assert load_file(run / "model.safetensors")
+    assert load_file(run / "model/model.safetensors")
     for client in range(2):
         with Ledger(federation.folder / f"state-{client}" / "ledger.sqlite", create=False) as own:
             assert own.releases() == 1

@@ -186,4 +186,4 @@ def federation_of_three(folder: Path) -> Iterator[Devices]:
 
 
 def _weights(folder: Path) -> dict[str, bytes]:
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}

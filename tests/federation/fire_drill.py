@@ -2,7 +2,7 @@
 
 ``python -m tests.federation.fire_drill OUT.md [NAME ...]`` runs real processes on loopback (TLS,
 node authentication, three devices with digits of their own) and writes their rows of the table of
-``docs/fire-drill.md``; rows of drills that are not named stay as they are. After every drill the
+``benchmarks/fire-drill.md``; rows of drills that are not named stay. After every drill the
 ledgers are checked: no device has paid for a round more than once.
 """
 

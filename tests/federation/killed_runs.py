@@ -92,6 +92,6 @@ def _left_behind(run: RunFolder) -> dict[str, object]:
     """All of a run's result that does not say when it was made."""
     timeless = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
     metrics = {k: v for k, v in (run.metrics() or {}).items() if k != "seconds"}
-    files = ("model.safetensors", "privacy.json")
+    files = ("model/model.safetensors", "privacy.json")
     held = {name: (run.path / name).read_bytes() for name in files if (run.path / name).exists()}
     return {"rounds.jsonl": timeless, "metrics.json": metrics, **dict.fromkeys(files), **held}

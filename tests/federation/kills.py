@@ -6,7 +6,7 @@ times (``tests.federation.killed_calls``). ``python -m tests.federation.kills ra
 instant (SIGKILL); without a number, each kind of process once. Whatever is left is waited for 10
 seconds at most. A run that has ended is resumed, on the same engine, and killed again; its result
 is compared, bit for bit, with an uninterrupted one in one process. Prints the rows of two tables of
-``docs/fire-drill.md``: by algorithm, and by kind of process.
+``benchmarks/fire-drill.md``: by algorithm, and by kind of process.
 """
 
 from __future__ import annotations

@@ -5,31 +5,51 @@ from pathlib import Path
 
 import pytest
 
+from docs import reference
 from fl_app.cli import TOOLS
 from fl_app.config.conf_files import groups
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted((PROJECT / "docs").glob("*.md"))
+FOLDERS = ("benchmarks", "deploy", "docs", "packages", "research")
+PAGES = sorted(path for folder in FOLDERS for path in (PROJECT / folder).glob("**/*.md"))
+PAGES += [PROJECT / name for name in ("CONTRIBUTING.md", "SECURITY.md")]
+FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+
+
+def anchors(page):
+    """The names by which a link can lead to a heading of ``page``."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text("utf-8")), re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+        found.add(re.sub(r"[^\w\- ]", "", words.lower()).strip().replace(" ", "-"))
+    return found
 
 
 def test_readme_is_one_screen():
     assert len(README.splitlines()) <= 60
 
 
-@pytest.mark.parametrize("page", [PROJECT / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [PROJECT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(PROJECT))
+)
 def test_pages_name_files_that_exist(page):
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:tests|benchmarks|docs|deploy|conf|privacy)/[\w./]*)`", text):
         assert (PROJECT / path).exists(), path
-    for path in re.findall(r"\]\(((?!http|#)[^)#]+)[^)]*\)", text):
-        if path != "settings.md":  # which `make docs` makes
-            assert (page.parent / path).exists(), path
+    for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", FENCED.sub("", text)):
+        path, _, anchor = link.partition("#")
+        place = page.parent / path if path else page
+        assert place.exists(), link
+        assert not anchor or anchor in anchors(place), link
 
 
 def test_tables_of_tools_and_algorithms_are_whole():
-    tools = (PROJECT / "docs" / "tools.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `murmur (\w+)", tools, re.MULTILINE)) == set(TOOLS) - {"completion"}
+    tools = reference.commands()
+    assert set(re.findall(r"^## murmur (\w+)$", tools, re.MULTILINE)) == set(TOOLS)
+    assert set(re.findall(r"^usage: murmur (\w+)", tools, re.MULTILINE)) == set(TOOLS) - {
+        "supernode"
+    }
     algorithms = (PROJECT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| ([^|]+) \|", algorithms, re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

@@ -143,11 +143,8 @@ A_RUN = f"murmur strategy=votes {FEW}"
 MEASURES = "measures, for minutes to hours"
 INSTALLS = "installs, or runs all tests"
 DEVICES = "needs devices: tests/deploy/test_from_nothing.py starts them"
+GUARDED = "needs devices: packages/murmur-guard/tests/test_guarded_apps.py has them"
 RAY = "needs a cluster: tests/fl_app/engines/test_ray_cluster.py has one"
-STUDIES = (
-    *("attacks", "dpfl_bnn", "frontier", "kd_dpfl"),
-    *("ldp_evaluation", "nbafl", "planner", "privatekt"),
-)
 # Every page with commands in blocks: how they are typed here, or the test that types them. Commands
 # in sentences are read, all of them.
 TYPED: dict[str, Typed | str] = {
@@ -163,7 +160,7 @@ TYPED: dict[str, Typed | str] = {
             "cp": "typed by tests/murmur/flower/test_plain_app.py",
             "git": "typed by tests/murmur/flower/test_plain_app.py",
             "flwr": "typed by tests/murmur/flower/test_plain_app.py",
-            "murmur guard": "needs devices: tests/fl_app/device/test_guarded_apps.py has them",
+            "murmur guard": GUARDED,
             "python -m pytest": INSTALLS,
         }
     ),
@@ -178,20 +175,15 @@ TYPED: dict[str, Typed | str] = {
     ),
     "docs/bring-your-own.md": Typed(
         smaller={
-            "murmur --config-dir mine": FEW,
             "murmur dataset=table dataset.path=mails.csv": FEW,
             "murmur dataset=table dataset.path=visits.parquet": ROUND,
-            "murmur experiment=digits_pretrained": f"{FEW} model.weights=null",
-            "murmur experiment=digits_lora": f"{FEW} model.base.weights=null",
-            "murmur 'evaluation": FEW,
-            "murmur --config-dir examples": FEW,
         },
     ),
     "docs/data-protection.md": Typed(
         refused=("murmur doctor",), leaves={"runs/trial/privacy.txt": "measured"}
     ),
-    "docs/devices.md": Typed(read={"MURMUR_DATA=FOLDER python": MEASURES}),
-    "docs/dpfl_bnn.md": Typed(
+    "benchmarks/devices.md": Typed(read={"MURMUR_DATA=FOLDER python": MEASURES}),
+    "research/dpfl_bnn/README.md": Typed(
         smaller={
             "murmur experiment": FEW,
             "murmur -m": f"{FEW} seed=1",
@@ -208,23 +200,24 @@ TYPED: dict[str, Typed | str] = {
             "policy.yaml": "deploy/policies/votes.yaml",
         },
     ),
-    "docs/frontier.md": Typed(
+    "research/frontier/README.md": Typed(
         smaller={"murmur strategy=dpsgd_fedavg": "strategy.local.epochs=1 features.components=20"},
         read={"python": MEASURES},
     ),
-    "docs/kd_dpfl.md": Typed(
+    "research/kd_dpfl/README.md": Typed(
         smaller={
             "murmur experiment": f"{ROUND} strategy.labelling.epochs=1",
             "murmur strategy": FEW,
         },
-        read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files"},
+        read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files", "python": MEASURES},
     ),
-    "docs/ldp_evaluation.md": Typed(
+    "research/ldp_evaluation/README.md": Typed(
         smaller={
             "murmur experiment=ldp_evaluation_supervised": ROUND,
             "murmur experiment=ldp_evaluation": f"{FEW} federation.clients_per_round=null",
             "murmur strategy": FEW,
         },
+        read={"python": MEASURES},
     ),
     "docs/ledger.md": Typed(
         first=A_RUN,
@@ -232,12 +225,21 @@ TYPED: dict[str, Typed | str] = {
         read={"python verify_ledger.py": "typed by tests/murmur/privacy/ledger/test_export.py"},
         leaves={"FILE.csv": "charge"},
     ),
-    "docs/nbafl.md": Typed(
+    "research/nbafl/README.md": Typed(
         smaller={"murmur strategy": FEW, "murmur experiment": ROUND},
         read={"python": MEASURES},
     ),
+    "docs/models.md": Typed(
+        smaller={
+            "murmur --config-dir mine": FEW,
+            "murmur experiment=digits_pretrained": f"{FEW} model.weights=null",
+            "murmur experiment=digits_lora": f"{FEW} model.base.weights=null",
+            "murmur 'evaluation": FEW,
+            "murmur --config-dir examples": FEW,
+        },
+    ),
     "docs/new-algorithm.md": "tests/fl_app/test_wheel.py",
-    "docs/performance.md": Typed(
+    "benchmarks/performance.md": Typed(
         smaller={"murmur -m": f"{ROUND} compute.precision=fp32"},  # bf16 not on every processor
         read={
             "make": MEASURES,
@@ -246,7 +248,7 @@ TYPED: dict[str, Typed | str] = {
             "RAY_ADDRESS": RAY,
         },
     ),
-    "docs/privatekt.md": Typed(
+    "research/privatekt/README.md": Typed(
         smaller={"murmur experiment=privatekt": ROUND, "murmur": "engine=inline"},
         read={"python": MEASURES},
     ),
@@ -264,10 +266,10 @@ TYPED: dict[str, Typed | str] = {
         }
     ),
     "docs/running.md": Typed(
-        smaller={"murmur -m": ROUND, "murmur": f"{ROUND} federation.public=5000"},
+        smaller={"murmur": f"{ROUND} federation.public=5000"},
         read={"flwr": "needs Flower's processes: tests/fl_app/engines/test_flower_run.py has them"},
     ),
-    "docs/scaling.md": Typed(
+    "benchmarks/scaling.md": Typed(
         read={"python": MEASURES, "make": MEASURES, "MURMUR_DATA=FOLDER python": MEASURES}
     ),
     "docs/secure-aggregation.md": Typed(
@@ -277,14 +279,13 @@ TYPED: dict[str, Typed | str] = {
     "docs/sweeps.md": Typed(
         smaller={
             "murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2",
-            "murmur -m sweep": ROUND,  # its experiments fix how many clients there are
             "murmur -m": FEW,
         },
         read={"RAY_ADDRESS": RAY},
     ),
-    **dict.fromkeys(
-        (f"research/{study}/README.md" for study in STUDIES), Typed(read={"python": MEASURES})
-    ),
+    "research/attacks/README.md": Typed(read={"python": MEASURES}),
+    "research/five_algorithms.md": Typed(smaller={"murmur -m sweep": ROUND}),
+    "research/planner/README.md": Typed(read={"python": MEASURES}),
 }
 
 
@@ -298,7 +299,6 @@ IN_SENTENCES = {
     "make bench": MEASURES,
     "make demo": "tests/fl_app/test_readme.py",
     "pip": INSTALLS,
-    "pip install --no-deps": "tests/fl_app/test_wheel.py",
     "pip wheel": "tests/fl_app/test_wheel.py",
     "python -P": DEVICES,
     "python -m benchmarks": MEASURES,
@@ -312,22 +312,22 @@ IN_SENTENCES = {
     "murmur advise budget": "tests/fl_app/tools/test_plan.py",
     "murmur advise epsilon": "tests/fl_app/tools/test_epsilon.py",
     "murmur advise rounds": "tests/fl_app/tools/test_plan.py",
-    "murmur audit": "tests/fl_app/tools/test_audit.py",
+    "murmur audit": "packages/murmur-report/tests/test_audit.py",
     "murmur completion": "tests/fl_app/test_cli.py",
     "murmur device": DEVICES,
     "murmur doctor": "tests/fl_app/tools/test_doctor.py",
-    "murmur doctor guard": "tests/fl_app/tools/test_doctor_guard.py",
+    "murmur doctor guard": "packages/murmur-guard/tests/test_doctor.py",
     "murmur engine=deploy": DEVICES,
     "murmur engine=inline experiment=": "tests/fl_app/test_experiments.py",
     "murmur enrol": "tests/fl_app/tools/test_enrol.py",
     "murmur experiment=": "tests/fl_app/test_experiments.py",
     "murmur experiments": "tests/fl_app/tools/test_experiments.py",
     "murmur export": "tests/deploy/test_from_nothing.py",
-    "murmur guard": "tests/fl_app/device/test_guarded_apps.py",
+    "murmur guard": "packages/murmur-guard/tests/test_guarded_apps.py",
     "murmur ledger": "tests/fl_app/tools/test_ledger.py",
     "murmur onnx": "tests/fl_app/tools/test_model_tools.py",
     "murmur predict": "tests/fl_app/tools/test_model_tools.py",
-    "murmur report": "tests/fl_app/tools/test_report.py",
+    "murmur report": "packages/murmur-report/tests/test_report.py",
     "murmur rerun": "tests/fl_app/tools/test_model_tools.py",
     "murmur resume": "tests/fl_app/tools/test_resume.py",
     "murmur statement": "tests/fl_app/tools/test_statement.py",
@@ -472,7 +472,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
         for start in (*how.smaller, *how.read, *how.refused):
             assert any(command.startswith(start) for command in commands), (page, start)
         for reason in how.read.values():
-            for test in re.findall(r"tests/\S+\.py", reason):
+            for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", reason):
                 assert (PROJECT / test).exists(), test
 
 
@@ -480,7 +480,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
 def test_each_command_of_a_page_is_run_or_it_is_said_why_not(page):
     for command, place in where(page):
         assert place, command
-        for test in re.findall(r"tests/\S+\.py", place):
+        for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", place):
             assert (PROJECT / test).exists(), (command, test)
     named = [shlex.join(words) for other in PAGES for words in in_sentences(other)]
     for start in IN_SENTENCES:

@@ -98,7 +98,7 @@ def test_a_sweeps_picture_is_of_its_finished_runs(sweep, monkeypatch, capsys, wo
 
 ROWS = curves.load(curves.MEASURED)
 PROJECT = Path(curves.__file__).resolve().parents[2]
-PAGE = (PROJECT / "docs" / "frontier.md").read_text(encoding="utf-8")
+PAGE = (PROJECT / "research" / "frontier" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_pages_tables_are_those_of_the_rows_that_are_kept():
@@ -142,19 +142,26 @@ def test_the_pages_picture_is_of_the_rows_that_are_kept(tmp_path):
 def test_every_picture_of_a_page_is_compared_with_its_rows_or_said_not_to_be():
     """A new picture says what it shows (``benchmarks.pictures.save``); its test is above."""
     shown = {}
-    named = set()
-    for page in (PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")):
+    pages = [PROJECT / "README.md"]
+    for folder in ("benchmarks", "docs", "research"):
+        pages += (PROJECT / folder).glob("**/*.md")
+    for page in pages:
         text = page.read_text(encoding="utf-8")
-        named |= set(re.findall(r"img/([\w.-]+\.(?:png|svg))", text))
-        for name in re.findall(r"!\[[^]]*\]\(img/([\w.-]+)\)|docs/img/([\w.-]+\.svg)", text):
-            shown.setdefault("".join(name), []).append(text)
-    assert named == set(shown) == {path.name for path in (PROJECT / "docs" / "img").iterdir()}
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)|=\"([\w/.-]+\.svg)", text):
+            place = (page.parent / "".join(link)).resolve().relative_to(PROJECT)
+            shown.setdefault(place, []).append(text)
+        named = set(re.findall(r"\]\(([^)]*img/[\w.-]+\.(?:png|svg))\)", text))
+        assert all((page.parent / link).exists() for link in named), page
+    kept = set()
+    for folder in ("docs", "research"):
+        kept |= {path.relative_to(PROJECT) for path in (PROJECT / folder).glob("**/img/*")}
+    assert kept == set(shown) - {Path("docs/architecture.svg")}
     compared = {"frontier.png", *picture.COLOURS}
-    for name, pages in shown.items():
-        is_described = described(PROJECT / "docs" / "img" / name) is not None
-        assert is_described == (name in compared), name
+    for place in kept:
+        is_described = described(PROJECT / place) is not None
+        assert is_described == (place.name in compared), place
         if not is_described:
-            assert all(NOT_KEPT in text for text in pages), name
+            assert all(NOT_KEPT in text for text in shown[place]), place
 
 
 NOT_KEPT = "Rows of this page's pictures were not kept: no test compares a picture with its table."

@@ -175,7 +175,7 @@ def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
     local, summed = threats["local"], threats["secure_aggregation"]
     assert summed["assumed_total"] < summed["proven_total"] == local["proven_total"]
     assert local["claimed_total"] == summed["claimed_total"] < summed["proven_total"]
-    saved = load_file(tmp_path / "run" / "model.safetensors")
+    saved = load_file(tmp_path / "run" / "model/model.safetensors")
     assert sum(v.size for k, v in saved.items() if k.endswith("weight") and v.ndim > 1) > 0
 
 
@@ -191,7 +191,7 @@ def test_reports_are_neither_charged_nor_counted_as_participation(tmp_path):
 def test_grouping_over_nodes_changes_nothing(tmp_path):
     one = run(tmp_path / "one", nodes=1)
     six = run(tmp_path / "six", nodes=6)
-    a, b = (load_file(r.path / "model.safetensors") for r in (one, six))
+    a, b = (load_file(r.path / "model/model.safetensors") for r in (one, six))
     assert all(np.array_equal(a[name], b[name]) for name in a)
     assert one.rows()[-1]["accuracy"] == six.rows()[-1]["accuracy"]
 
@@ -200,7 +200,7 @@ def test_a_resumed_run_ends_as_one_that_was_never_interrupted(tmp_path):
     mask = "strategy.budget.mask=0.5"  # the server's mean then holds coordinates of old rounds
     through = run(tmp_path / "same", mask, "federation.num_rounds=3")
     halves = [run(tmp_path / "other" / "same", mask, f"federation.num_rounds={n}") for n in (2, 3)]
-    a, b = (load_file(r.path / "model.safetensors") for r in (through, halves[1]))
+    a, b = (load_file(r.path / "model/model.safetensors") for r in (through, halves[1]))
     assert all(np.array_equal(a[name], b[name]) for name in a)
     assert through.rows()[-1]["accuracy"] == halves[1].rows()[-1]["accuracy"]
     assert [row["round"] for row in halves[1].rows()] == [0, 1, 2, 3]

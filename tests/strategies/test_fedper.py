@@ -33,8 +33,8 @@ def test_personal_layers_stay_with_their_client(tmp_path):
     assert [len(each) for each in own] == [HEAD] * 8
     assert len({each.tobytes() for each in own}) == 8
     start = run(tmp_path / "none", "strategy=fedper", rounds=1)
-    for name, values in load_file(folder.path / "model.safetensors").items():
-        before = load_file(start.path / "model.safetensors")[name]
+    for name, values in load_file(folder.path / "model/model.safetensors").items():
+        before = load_file(start.path / "model/model.safetensors")[name]
         if values.size in (160, 10):  # the head that newcomers begin with
             assert np.array_equal(values, before)
         else:

@@ -44,7 +44,7 @@ def test_the_first_round_is_plain_averaging_of_clients_that_count_alike(tmp_path
 def test_stacks_and_nodes_change_nothing_but_rounding(tmp_path, words):
     alone = run(tmp_path / "alone", "strategy=scaffold", rounds=2)
     other = run(tmp_path / "other", "strategy=scaffold", *words, rounds=2)
-    a, b = (load_file(r.path / "model.safetensors") for r in (alone, other))
+    a, b = (load_file(r.path / "model/model.safetensors") for r in (alone, other))
     for name in a:
         np.testing.assert_allclose(a[name], b[name], atol=1e-5)
 

@@ -36,7 +36,7 @@ from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, Repeate
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.settings import Norm, settings
 
-_ROUNDING = 1e-9
+_RELATIVE_TOLERANCE = 1e-9
 Amount = float | Sequence[float] | None  # an ε, or one for each client
 
 
@@ -443,7 +443,7 @@ class Scheme:
             return
         for event, client in {self.whole_path(c): c for c in plan.label}.items():
             spent = epsilon(event, plan.delta).epsilon
-            if spent > plan.total * (1 + _ROUNDING):
+            if spent > plan.total * (1 + _RELATIVE_TOLERANCE):
                 raise ValueError(
                     f"spending.mode: large client {client} would spend {format_number(spent)} of "
                     f"epsilon={plan.total:g} once its labels and its uploads are composed at "

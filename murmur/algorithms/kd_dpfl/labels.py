@@ -43,7 +43,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.record_choice import keyed_shards
 from murmur.settings import Count, Norm, Positive, settings
 
-FEWEST_TEACHERS = 50
+MIN_TEACHERS = 50
 TEACHER = "teacher"
 """The purpose of a teacher's stream; those of PATE have their numbers after it."""
 
@@ -100,11 +100,11 @@ class Labelling:
                 f"labelling.queries={queries}: must lie in 1..{pool}, the size of the public pool"
             )
         total = self.teachers * clients
-        if self.mechanism == "pate" and total < FEWEST_TEACHERS and not self.allow_few:
+        if self.mechanism == "pate" and total < MIN_TEACHERS and not self.allow_few:
             raise ValueError(
                 f"labelling.teachers={self.teachers}: with {clients} large clients only "
                 f"{total} teachers vote, too few to be heard over the noise (at least "
-                f"{FEWEST_TEACHERS}); raise it, or set labelling.allow_few=true"
+                f"{MIN_TEACHERS}); raise it, or set labelling.allow_few=true"
             )
         if self.mechanism == "pate" and unit is Unit.CLIENT:
             raise ValueError(

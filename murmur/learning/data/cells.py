@@ -33,15 +33,15 @@ from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.examples import DataError
 
 BOOLEANS = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
-LARGEST_WHOLE = 2**24  # up to which float32 has every whole number
+MAX_EXACT_INTEGER = 2**24  # up to which float32 has every whole number
 _CANONICAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d{1,2}")
 _BITS = {"0", "1", *BOOLEANS}
-_MOST_CLASSES = 1000  # that nobody has named
+_MAX_UNNAMED_CLASSES = 1000  # that nobody has named
 _MANY_CLASSES = 50  # beyond which there must be two rows for each
 _SHOWN = 10  # words in an error
 _UNITS = "$€£¥% "  # around a measurement
-_LONGEST_WORD = 40  # of which YAML may have made something else
+_MAX_WORD_CHARACTERS = 40  # of which YAML may have made something else
 _READ_AS = {"True": ["yes", "on", "true"], "False": ["no", "off", "false"], "None": ["null", "~"]}
 _NOISE = 1e-12  # of a column's largest value: its values are the same
 _VISIBLE = 1e-3  # of a column's range: how much rounding may take of it
@@ -134,7 +134,7 @@ def number_classes(
     if classes is None:
         names = _as_bits(names)
         order = _sorted(set(names))
-        if len(order) > _MOST_CLASSES:
+        if len(order) > _MAX_UNNAMED_CLASSES:
             raise DataError(
                 f"{place(0)}: the labels have {len(order):,} different values; if all of these are "
                 "classes, name them (dataset.classes); if not, name the column that holds them"
@@ -193,7 +193,7 @@ def _hint(name: str, order: Sequence[str]) -> str:
 
 def unquoted(word: str) -> str:
     """How YAML reads ``word`` where it has no quotes: "True" of yes, "90" of 1:30, "31" of 0x1F."""
-    if len(word) > _LONGEST_WORD or word != word.strip():
+    if len(word) > _MAX_WORD_CHARACTERS or word != word.strip():
         return word
     try:
         value = yaml.safe_load(word)
@@ -370,7 +370,7 @@ def narrow(wide: NDArray[Any], place: str, blanks: Blanks = STRICT) -> NDArray[n
         DataError: 32 bits would hold something else.
     """
     if wide.dtype.kind in "iu":
-        large = np.any((wide > LARGEST_WHOLE) | (wide < -LARGEST_WHOLE), axis=1)
+        large = np.any((wide > MAX_EXACT_INTEGER) | (wide < -MAX_EXACT_INTEGER), axis=1)
         blanks.add_all(large, lambda row: too_large(place))
     with np.errstate(over="ignore", under="ignore"):
         found = wide.astype(np.float32)
@@ -395,6 +395,6 @@ def narrow(wide: NDArray[Any], place: str, blanks: Blanks = STRICT) -> NDArray[n
 def too_large(place: str) -> DataError:
     """The refusal of whole numbers that 32 bits would round."""
     return DataError(
-        f"{place}: holds whole numbers beyond {LARGEST_WHOLE:,}, which 32-bit numbers would "
+        f"{place}: holds whole numbers beyond {MAX_EXACT_INTEGER:,}, which 32-bit numbers would "
         "round; leave it out (dataset.inputs) where they are ids or times, else scale it"
     )

@@ -158,6 +158,21 @@ class ColumnSpec:
             for seen, own, ids in zip(images, numbers, owners, strict=True)
         ]
 
+    def read_inputs(self, frame: pandas.DataFrame, place: str) -> Images:
+        """The inputs (N, C, H, W) of rows whose labels nobody knows, such as rows to predict.
+
+        Raises:
+            DataError: a column is missing or cannot be read, or there are no rows.
+        """
+        inputs = self.named or []
+        for name in inputs:
+            if name not in frame:
+                raise _no_column(name, frame, place)
+        if not len(frame):
+            raise DataError(f"{place}: holds no rows")
+        images, _ = self._images([frame], inputs, [place], STRICT)
+        return images[0]
+
     def _labels(
         self,
         frames: Sequence[pandas.DataFrame],

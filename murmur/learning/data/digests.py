@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.data.examples import Dataset
 
-_BLOCK = 4096  # rows that are copied at a time, where they do not lie side by side
+_BLOCK_ROWS = 4096  # rows that are copied at a time, where they do not lie side by side
 
 
 def digests_of(data: Dataset) -> dict[str, str]:
@@ -42,8 +42,8 @@ def of_arrays(*parts: NDArray[Any] | Sequence[str] | None) -> str:
             state.update(b"none")
         elif isinstance(part, np.ndarray):
             state.update(f"{part.dtype} {part.size} ".encode())
-            for start in range(0, len(part), _BLOCK):
-                state.update(np.ascontiguousarray(part[start : start + _BLOCK]).data)
+            for start in range(0, len(part), _BLOCK_ROWS):
+                state.update(np.ascontiguousarray(part[start : start + _BLOCK_ROWS]).data)
         else:
             state.update(f"{len(part)} ".encode())
             for text in part:

@@ -81,7 +81,7 @@ def _of_text(column: pandas.Series, place: str, blanks: Blanks) -> NDArray[np.fl
         for row, text in enumerate(column):
             with blanks.of(row):
                 numbers[row] = _python_number(text, row, place)
-    large = (np.abs(numbers) > cells.LARGEST_WHOLE) & np.isfinite(numbers)
+    large = (np.abs(numbers) > cells.MAX_EXACT_INTEGER) & np.isfinite(numbers)
     for row in np.flatnonzero(large).tolist():
         if _WHOLE.fullmatch(column.iloc[row]):
             blanks.add(row, cells.too_large(place))

@@ -45,7 +45,7 @@ from murmur.learning.data.pictures import read_images, require_picture
 from murmur.settings import Seed
 
 _LABEL = "label"
-_LONGEST = 2**14  # pixels of a side
+_MAX_SIDE_PIXELS = 2**14  # pixels of a side
 _FILENAME = "filename"
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -451,8 +451,8 @@ def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:
         require_integer("size", side, 1)
-        if side > _LONGEST:
-            raise ValueError(f"size={side}: must be at most {_LONGEST} pixels")
+        if side > _MAX_SIDE_PIXELS:
+            raise ValueError(f"size={side}: must be at most {_MAX_SIDE_PIXELS} pixels")
     return pair[0], pair[1]
 
 

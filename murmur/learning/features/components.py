@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,17 @@ from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
 from murmur.settings import Count, settings
 
+if TYPE_CHECKING:
+    from torch import nn
+
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
-_BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+BLOCK_IMAGES = 512  # images at a time; always the same, so that a row's bits are, too
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
-_MOST = 400  # components that are kept where nobody says how many
+_MAX_DEFAULT_COMPONENTS = 400  # components that are kept where nobody says how many
 _IMAGES_PER_AXIS = 12
-_MOST_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
+_MAX_IMAGE_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
@@ -133,6 +136,7 @@ class Features:
         power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
         known: of a map that needs no fit; None: components are fitted on a pool.
         slow: whether features of small data sets are worth keeping, too.
+        module: the map as a PyTorch module, of the images' shape (C, H, W); None: it has none.
 
     Raises:
         ValueError: ``components`` is below 1, or ``power`` out of its range.
@@ -144,11 +148,28 @@ class Features:
     power: Annotated[float, Field(ge=0, le=1)] = 1.0
     known: Known | None = None
     slow: bool = False
+    module: Callable[[tuple[int, int, int]], Any] | None = field(default=None, compare=False)
 
     @classmethod
     def ready(cls, name: str, map: FeatureMap, known: Known, slow: bool = False) -> "Features":
         """A map that needs no fit, to features (N, ``known.size``)."""
         return cls(name, map, known.size, known=known, slow=slow)
+
+    def network(self, fitted: Fitted, shape: tuple[int, int, int]) -> "nn.Module":
+        """Map and components as one PyTorch module, (N, C, H, W) to (N, d, 1, 1).
+
+        Raises:
+            ValueError: the map has no module.
+        """
+        if self.module is None:
+            kind = self.name.partition(" ")[0]
+            raise ValueError(f"features={kind}: cannot be written as a network")
+        from murmur.learning.features import modules
+
+        parts = [self.module(shape)]
+        if isinstance(fitted, Components):
+            parts.append(modules.Projection(fitted.mean, fitted.projection))
+        return modules.Sequence4D(parts)
 
     def fit(self, pool: NDArray[np.float32]) -> Fitted:
         """The standardised, whitened components of the map over a pool, or what is known of it.
@@ -174,10 +195,10 @@ class Features:
             moments = np.zeros((0, 0))
             for _, block in _blocks(self.map, pool):
                 rows = block.astype(np.float64)
-                if rows.shape[1] > _MOST_NUMBERS:
+                if rows.shape[1] > _MAX_IMAGE_NUMBERS:
                     raise ValueError(
                         f"features: {rows.shape[1]} numbers an image, which may be "
-                        f"{_MOST_NUMBERS}; set fewer windows, or smaller images"
+                        f"{_MAX_IMAGE_NUMBERS}; set fewer windows, or smaller images"
                     )
                 if not total.size:
                     total = np.zeros(rows.shape[1])
@@ -191,7 +212,7 @@ class Features:
             size = len(mean)
             wanted = self.components
             if wanted is None:  # more axes than a pool can tell apart are noise
-                wanted = min(_MOST, math.ceil(len(pool) / _IMAGES_PER_AXIS))
+                wanted = min(_MAX_DEFAULT_COMPONENTS, math.ceil(len(pool) / _IMAGES_PER_AXIS))
             count = min(wanted, len(pool) - 1, size)
             values, axes = eigh(
                 covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
@@ -343,6 +364,6 @@ def _blocks(
     mapping: FeatureMap, images: NDArray[np.float32]
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """(first row, features (B, D)) of every block of images; blocks are always of the same size."""
-    for start in range(0, len(images), _BLOCK):
-        block = np.ascontiguousarray(images[start : start + _BLOCK])
+    for start in range(0, len(images), BLOCK_IMAGES):
+        block = np.ascontiguousarray(images[start : start + BLOCK_IMAGES])
         yield start, mapping(block).reshape(len(block), -1)

@@ -7,14 +7,20 @@ None of them has parameters that private data have moved: the pixels, a fixed ne
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.learning.features.components import Features, Known
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from murmur.learning.features.bins import Bins
 
 
 def none() -> None:
@@ -23,7 +29,7 @@ def none() -> None:
 
 def pca(*, components: int = 50, power: float = 1.0) -> Features:
     """Principal components of the pixels; ``components``: how many are kept."""
-    return Features("pca", lambda images: images, components, power)
+    return Features("pca", lambda images: images, components, power, module=_flat)
 
 
 def scattering(
@@ -35,33 +41,48 @@ def scattering(
     """
     from murmur.learning.features.wavelets import scatter
 
+    module = functools.partial(_scattering_network, windows)
     if windows is None:
-        return Features("scattering", scatter, components, power)
+        return Features("scattering", scatter, components, power, module=module)
     if windows < 1:
         raise ValueError(f"windows={windows}: must be at least 1, or null")
 
     def averaged(images: NDArray[np.float32]) -> NDArray[np.float32]:
         return _windows(scatter(images), windows)
 
-    return Features(f"scattering {windows}", averaged, components, power)
+    return Features(f"scattering {windows}", averaged, components, power, module=module)
+
+
+def _flat(shape: tuple[int, int, int]) -> "nn.Module":
+    from torch import nn
+
+    return nn.Flatten()
+
+
+def _scattering_network(windows: int | None, shape: tuple[int, int, int]) -> "nn.Module":
+    from murmur.learning.features.modules import Scattering
+
+    return Scattering(shape, windows)
+
+
+def _bins_network(bins: "Bins", shape: tuple[int, int, int]) -> "nn.Module":
+    from murmur.learning.features.modules import BinsOfColumns
+
+    return BinsOfColumns(bins)
 
 
 def _windows(maps: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     """Means over count² windows (N, C·count²) of ``maps`` (N, C, H, W), which overlap by one."""
+    from murmur.learning.features.wavelets import cuts
+
     side = min(maps.shape[2:])
     if count > side:
         raise ValueError(f"windows={count}: must be at most {side}, the transform's side")
     parts = []
-    for rows in _cuts(maps.shape[2], count):
-        for columns in _cuts(maps.shape[3], count):
+    for rows in cuts(maps.shape[2], count):
+        for columns in cuts(maps.shape[3], count):
             parts.append(maps[:, :, rows, columns].mean(axis=(2, 3)))
     return np.concatenate(parts, axis=1)
-
-
-def _cuts(size: int, count: int) -> list[slice]:
-    width = -(-size // count)
-    starts = np.linspace(0, size - width, count).round().astype(int)
-    return [slice(start, start + width) for start in starts]
 
 
 def bins(
@@ -78,7 +99,8 @@ def bins(
 
     found = Bins(schema or {}, crossed)
     known = Known(found.digest, found.width, schema=found.schema)
-    return Features.ready(f"bins {found.digest}", found, known)
+    module = functools.partial(_bins_network, found)
+    return replace(Features.ready(f"bins {found.digest}", found, known), module=module)
 
 
 def words(*, size: Annotated[int, Field(ge=2, le=2**20)] = 1024) -> Features:
@@ -155,4 +177,5 @@ def backbone(
     def penultimate(images: NDArray[np.float32]) -> NDArray[np.float32]:
         return network(torch.from_numpy(images)).numpy()
 
-    return Features(f"backbone {architecture} {size} {digest}", penultimate, components)
+    name = f"backbone {architecture} {size} {digest}"
+    return Features(name, penultimate, components, module=lambda shape: network)

@@ -27,7 +27,7 @@ _BANDWIDTH = 0.8  # σ of a wavelet of scale 0, in pixels
 _FREQUENCY = 3 * math.pi / 4  # its centre
 _SLANT = 4 / ORIENTATIONS  # its width across its waves over that along them
 _BORDER = STRIDE // 2
-_BLOCK = 16  # images at a time: their wavelets stay in the caches
+_BLOCK_IMAGES = 16  # images at a time: their wavelets stay in the caches
 
 
 def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -51,15 +51,30 @@ def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
     flat = as_tensor(images).reshape(-1, 1, height, width)
     rows = height // STRIDE
     columns = width // STRIDE
-    # A mirrored border, to a multiple of the stride, so that the edges do not wrap around.
-    right, bottom = (_BORDER + -size % STRIDE for size in (width, height))
-    padded = torch.nn.functional.pad(flat, (_BORDER, right, _BORDER, bottom), mode="reflect")[:, 0]
+    padded = torch.nn.functional.pad(flat, borders(height, width), mode="reflect")[:, 0]
     out = torch.empty(len(flat), CHANNELS, rows, columns)
-    for start in range(0, len(flat), _BLOCK):
+    for start in range(0, len(flat), _BLOCK_IMAGES):
         # The first row and column are centred on the border.
-        whole = transform(padded[start : start + _BLOCK])
-        out[start : start + _BLOCK] = whole[:, :, 1 : rows + 1, 1 : columns + 1]
+        whole = transform(padded[start : start + _BLOCK_IMAGES])
+        out[start : start + _BLOCK_IMAGES] = whole[:, :, 1 : rows + 1, 1 : columns + 1]
     return out.reshape(count, channels * CHANNELS, rows, columns).numpy()
+
+
+def borders(height: int, width: int) -> tuple[int, int, int, int]:
+    """Mirrored pixels around an image (left, right, top, bottom), so that edges do not wrap around.
+
+    Height and width become multiples of the stride.
+    """
+    right = _BORDER + -width % STRIDE
+    bottom = _BORDER + -height % STRIDE
+    return _BORDER, right, _BORDER, bottom
+
+
+def cuts(size: int, count: int) -> list[slice]:
+    """Overlapping windows of equal width: ``count`` slices of an axis of ``size``."""
+    width = -(-size // count)
+    starts = np.linspace(0, size - width, count).round().astype(int)
+    return [slice(start, start + width) for start in starts]
 
 
 def transform(x: Tensor) -> Tensor:

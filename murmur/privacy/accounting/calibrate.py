@@ -51,14 +51,14 @@ def discrete_noise_multiplier(
         delta: of the same, in (0, 1).
         count: releases.
         steps: Δ in grid steps. Where σ would be below ``gaussian.FINEST`` of them, ε above
-            ``gaussian.LARGEST_EPSILON``, or many releases cost nearly nothing each, the noise is
+            ``gaussian.MAX_EPSILON``, or many releases cost nearly nothing each, the noise is
             known by its concentrated DP only.
 
     Raises:
         ValueError: ε not finite and above 0, or δ not in (0, 1).
     """
     slack = count * gaussian.log_ratio(gaussian.FINEST)
-    if 4 * slack < epsilon <= gaussian.LARGEST_EPSILON:
+    if 4 * slack < epsilon <= gaussian.MAX_EPSILON:
         each = gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
         if each * steps >= gaussian.FINEST:
             return each

@@ -45,7 +45,7 @@ from murmur.privacy.events import DiscreteGaussianEvent, Event, LaplaceEvent
 # Above this ε0 the clones' probability e^{−ε0} is too small to hide anything or to represent.
 _UNSHUFFLED = 300.0
 # More clones only help, so a larger cohort may be accounted as this one.
-_MOST_CLIENTS = 4096
+_MAX_CLIENTS = 4096
 # Numbers of clones less likely than this are counted at the full ε.
 _NEGLIGIBLE = 1e-30
 _BELOW_ONE = 1 - 2.0**-53
@@ -162,7 +162,7 @@ def shuffled_loss(event: Event, epsilon: float, honest_clients: int) -> LatticeL
         true, other = report_probabilities(epsilon, event.categories)
         clone = 2 * other
         says_either = min(1.0, true + other)
-    others = min(honest_clients, _MOST_CLIENTS) - 1
+    others = min(honest_clients, _MAX_CLIENTS) - 1
     keep = 1 / (1 + math.exp(-epsilon))
     shrunk = math.exp(-epsilon)
     losses = [np.zeros(1)]

@@ -52,11 +52,11 @@ FINE_SHARE = 4.0
 
 _TAIL = 20_000.0  # t above
 # Up to here e^(ε − t) is nothing beside any δ that floats can hold.
-LARGEST_EPSILON = 10_000.0
+MAX_EPSILON = 10_000.0
 """The largest ε for which fine noise counts as continuous."""
 
 # e to more than this overflows. So exact are differences of tails, relative to the larger one.
-_LARGEST_EXPONENT = 700.0
+_MAX_EXPONENT = 700.0
 _ROUNDED = 1e-11
 
 # Points of a law of a sum, and standard deviations that it covers: beyond is a mass below 1e-105,
@@ -119,7 +119,7 @@ def costs_at_most(leaves: Mapping[events.Event, int], epsilon: float, delta: flo
         else:
             others[leaf] = count
     mu, slack, rest = as_continuous_gaussians(math.sqrt(squared), others)
-    left = min(epsilon, _LARGEST_EXPONENT) - 2 * slack
+    left = min(epsilon, _MAX_EXPONENT) - 2 * slack
     if rest or not mu or not delta > 0 or not left >= 0:
         return False
     above = math.erfc((left / mu - mu / 2) / math.sqrt(2)) / 2
@@ -174,9 +174,9 @@ def log_ratio(sigma: float) -> float:
 
     The mechanism releases no longer vector. But for the tails, whose probability is 2e^−20000.
     """
-    deviation = 2 * math.sqrt(events.LONGEST_VECTOR * _TAIL) + 2 * _TAIL
-    largest = events.LONGEST_VECTOR + deviation
-    fourth = events.LONGEST_VECTOR / 512 + largest**2 / 960
+    deviation = 2 * math.sqrt(events.MAX_VECTOR_ENTRIES * _TAIL) + 2 * _TAIL
+    largest = events.MAX_VECTOR_ENTRIES + deviation
+    fourth = events.MAX_VECTOR_ENTRIES / 512 + largest**2 / 960
     return deviation / (24 * sigma**2) + fourth / sigma**4
 
 

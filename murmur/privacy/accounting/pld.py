@@ -36,9 +36,9 @@ _CELLS_OF_ONE = 50_000
 # Where ε is beyond this by another bound, a lattice is too coarse to gain.
 _WORTH_MORE = 1e5
 # σ / sensitivity for which floats do.
-_LEAST_NOISE = 0.06
-_MOST_NOISE = 1e6
-_MOST_STEPS = 20_000
+_MIN_NOISE_MULTIPLIER = 0.06
+_MAX_NOISE_MULTIPLIER = 1e6
+_MAX_STEPS = 20_000
 # Deviations that a lattice covers, and what two tails beyond hold of one release.
 _REACH = 12.0
 _BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
@@ -74,7 +74,9 @@ def epsilon(leaves: Mapping[Event, int], delta: float, scale: float) -> tuple[fl
     beyond = 0.0  # mass in no lattice, which counts as if it told everything
     if rest:
         multipliers = [_noise_multiplier(leaf) for leaf in rest]
-        if scale >= _WORTH_MORE or not all(_LEAST_NOISE <= m <= _MOST_NOISE for m in multipliers):
+        if scale >= _WORTH_MORE or not all(
+            _MIN_NOISE_MULTIPLIER <= m <= _MAX_NOISE_MULTIPLIER for m in multipliers
+        ):
             return None
         # The loss of one release is about N(1/(2m²), 1/m²).
         widest = max(1 / m**2 + 2 * _REACH / m for m in multipliers)
@@ -91,7 +93,7 @@ def epsilon(leaves: Mapping[Event, int], delta: float, scale: float) -> tuple[fl
     if beyond and left <= 0:
         return math.inf, False
     least = max(privacy_loss.epsilon(each, left, mu) for each in directions) + 2 * slack
-    if slack and least > gaussian.LARGEST_EPSILON:
+    if slack and least > gaussian.MAX_EPSILON:
         return math.inf, False
     return least, not rest
 
@@ -103,7 +105,7 @@ def _noise_multiplier(leaf: Event) -> float:
     if not (isinstance(leaf, DiscreteGaussianEvent) and leaf.scalar):
         return math.inf
     # Every integer within reach is listed.
-    if leaf.sigma > _MOST_STEPS or not float(leaf.sensitivity).is_integer():
+    if leaf.sigma > _MAX_STEPS or not float(leaf.sensitivity).is_integer():
         return math.inf
     return leaf.sigma / leaf.sensitivity
 

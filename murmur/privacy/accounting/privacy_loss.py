@@ -58,8 +58,8 @@ _FADED = 90.0
 _UNDERFLOW = 1e-300
 # Releases beyond these (ε of 10⁶, or of μ²/2 = 10⁸, or next to 0) count as basic composition
 # says.
-_LARGEST_LOSS = 1e6
-_LARGEST_MU = 1.5e4
+_MAX_LOSS = 1e6
+_MAX_MU = 1.5e4
 _SMALLEST_STEP = 1e-100
 
 
@@ -211,8 +211,8 @@ def _commensurate_step(steps: Sequence[float]) -> float | None:
 
 def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
     """True if ε is so large or so small that the distribution cannot be held in floats."""
-    return gaussian_mu > _LARGEST_MU or any(
-        part.worst > _LARGEST_LOSS or part.step < _SMALLEST_STEP for part in parts
+    return gaussian_mu > _MAX_MU or any(
+        part.worst > _MAX_LOSS or part.step < _SMALLEST_STEP for part in parts
     )
 
 

@@ -19,7 +19,7 @@ from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, UnknownEv
 from murmur.privacy.ledger.blocks import MARK, EventCounts, decode_ids
 
 _JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
-_LONGEST_NAME = 256
+_MAX_NAME_CHARACTERS = 256
 _DIGEST = re.compile(r"[0-9a-f]{16,128}")
 
 
@@ -206,8 +206,10 @@ def composed(tally: EventCounts) -> ComposedEvent:
 
 def require_name(name: str, value: object) -> None:
     """Raise ValueError unless ``value`` is printable text of 1 to 256 characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_NAME:
-        raise ValueError(f"{name}={value!r:.40}: must be text of 1 to {_LONGEST_NAME} characters")
+    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"{name}={value!r:.40}: must be text of 1 to {_MAX_NAME_CHARACTERS} characters"
+        )
     if not value.isprintable():
         raise ValueError(f"{name}={value!r:.40}: must be printable text")
 

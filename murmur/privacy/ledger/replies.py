@@ -17,7 +17,7 @@ Reply = bytes | Sequence[memoryview]
 """All that a node sends, as one, or in pieces that follow each other: a large one need not be
 copied."""
 
-LARGEST_ROW = 2**24  # bytes of a reply in the table; SQLite copies each several times
+MAX_ROW_BYTES = 2**24  # bytes of a reply in the table; SQLite copies each several times
 
 
 def digest_of(reply: Reply) -> str:
@@ -50,7 +50,7 @@ class Replies:
         """
         pieces = _pieces(reply)
         row = b""
-        if sum(len(piece) for piece in pieces) > LARGEST_ROW:
+        if sum(len(piece) for piece in pieces) > MAX_ROW_BYTES:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             replace_file(self._folder / charge.request, *pieces)
         else:

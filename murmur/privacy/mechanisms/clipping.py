@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.checks import blocks, require_finite, require_positive
 
-LEAST_NORM = float(np.finfo(np.float64).tiny)
+MIN_NORM = float(np.finfo(np.float64).tiny)
 """The least clipping norm. Below it norms are whole numbers of the least float, so that √2 is 1."""
 
 
@@ -30,7 +30,7 @@ def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
 
     Args:
         x: finite floats of any shape.
-        bound: the largest norm allowed, C, finite and at least ``LEAST_NORM``.
+        bound: the largest norm allowed, C, finite and at least ``MIN_NORM``.
 
     Returns:
         A new array, of the same shape and dtype.
@@ -89,8 +89,8 @@ def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
     require_positive("bound", bound)
     if x.dtype.kind != "f":
         raise ValueError(f"x of dtype {x.dtype}: must hold floats")
-    if bound < LEAST_NORM:
-        raise ValueError(f"bound={bound}: must be at least {LEAST_NORM:g}")
+    if bound < MIN_NORM:
+        raise ValueError(f"bound={bound}: must be at least {MIN_NORM:g}")
     largest = _largest(x)
     require_finite("x", np.array(largest))  # as it is not where any entry is not
     # In units of the largest entry, squares neither overflow nor vanish together.

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.events import LONGEST_VECTOR, DiscreteGaussianEvent
+from murmur.privacy.events import MAX_VECTOR_ENTRIES, DiscreteGaussianEvent
 from murmur.privacy.mechanisms import exact_sampling as sampling
 from murmur.privacy.mechanisms import grid as grids
 from murmur.privacy.noise import NoiseGenerator
 
-_BLOCK = 1 << 15
+_BLOCK_ENTRIES = 1 << 15
 _CELLS_END = 4.5  # in σ; 7 in a million draws come from beyond
 
 
@@ -79,7 +79,7 @@ class DiscreteGaussian(grids.GridMechanism):
             ValueError: ``k`` has more than 2²⁶ numbers, does not hold integers, or one is beyond
                 ±2⁶⁰.
         """
-        if np.size(k) > LONGEST_VECTOR:
+        if np.size(k) > MAX_VECTOR_ENTRIES:
             raise ValueError(
                 f"k of {np.size(k)} numbers: must have 2**26 at most, since more are accounted for "
                 "by no proof; release a part of them, such as a low-rank adapter"
@@ -130,7 +130,9 @@ class DiscreteGaussianSampler:
         while filled < n:
             missing = n - filled
             # A tenth more than is missing, to finish in one pass; what is left over is dropped.
-            accepted = self._accepted(min(_BLOCK, missing + missing // 10 + 8), rng)[:missing]
+            accepted = self._accepted(min(_BLOCK_ENTRIES, missing + missing // 10 + 8), rng)[
+                :missing
+            ]
             out[filled : filled + accepted.size] = accepted
             filled += accepted.size
         return out

@@ -24,7 +24,7 @@ from murmur.privacy.mechanisms.grid import in_steps
 from murmur.privacy.noise import NoiseGenerator
 
 _DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
-_ROUNDING = 1 + 1e-12
+_ROUNDING_FACTOR = 1 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,14 @@ class DistributedGaussian:
         if cost(sigma) <= epsilon:
             return mechanism(sigma)
         least = math.sqrt(honest_clients) * grid / 16
-        return mechanism(least_noise(cost, epsilon, least * _ROUNDING, 100 * max(sigma, least)))
+        return mechanism(
+            least_noise(cost, epsilon, least * _ROUNDING_FACTOR, 100 * max(sigma, least))
+        )
 
     @property
     def share(self) -> float:
         """σ₁ of one client's noise, in grid steps."""
-        return self.sigma / math.sqrt(self.honest_clients) / self.grid * _ROUNDING
+        return self.sigma / math.sqrt(self.honest_clients) / self.grid * _ROUNDING_FACTOR
 
     @property
     def max_abs(self) -> int:

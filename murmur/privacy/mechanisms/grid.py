@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from murmur.checks import is_within, require_finite, require_positive
 from murmur.privacy.noise import NoiseGenerator
 
-_LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact
+_MAX_EXACT_INTEGER = 2.0**52  # up to here every integer is a double and rounding is exact
 _SUM_TOLERANCE = 1e-6
 
 
@@ -49,7 +49,7 @@ def quantize_nearest(x: ArrayLike, grid: float) -> NDArray[np.int64]:
     values = np.asarray(x, dtype=np.float64)
     require_finite("x", values)
     steps = values / grid
-    if steps.size and np.abs(steps).max() > _LARGEST:
+    if steps.size and np.abs(steps).max() > _MAX_EXACT_INTEGER:
         raise ValueError(f"grid={grid}: x exceeds 2**52 grid steps; use a coarser grid")
     return np.rint(steps).astype(np.int64)
 
@@ -132,8 +132,8 @@ def quantized_simplex_sensitivity(total: int, dimension: int, change: float = 2.
     return min(2 * total, math.ceil(Fraction(change) * total) + dimension)
 
 
-_LARGEST_INPUT = 1 << 60  # the noise never comes near 2⁶⁰, so that sums cannot wrap around
-_BLOCK = 1 << 15
+_MAX_INPUT_STEPS = 1 << 60  # the noise never comes near 2⁶⁰, so that sums cannot wrap around
+_BLOCK_ENTRIES = 1 << 15
 
 
 class Sampler(Protocol):
@@ -208,15 +208,15 @@ class GridMechanism(ABC):
         k = np.asarray(k)
         if k.dtype.kind not in "iu":
             raise ValueError(f"k of dtype {k.dtype}: must hold integers")
-        if not is_within(k, -_LARGEST_INPUT, _LARGEST_INPUT):
+        if not is_within(k, -_MAX_INPUT_STEPS, _MAX_INPUT_STEPS):
             raise ValueError("k: must lie within ±2**60")
         if out is None:
             out = np.empty(k.shape, np.int64)
         if out is not k:
             out[...] = k
         flat = out.reshape(-1)
-        for start in range(0, flat.size, _BLOCK):
-            block = flat[start : start + _BLOCK]
+        for start in range(0, flat.size, _BLOCK_ENTRIES):
+            block = flat[start : start + _BLOCK_ENTRIES]
             block += sampler.sample(block.size, rng)
         return out
 

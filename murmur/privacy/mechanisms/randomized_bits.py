@@ -19,7 +19,7 @@ from murmur.privacy.events import RandomizedBitsEvent
 from murmur.privacy.mechanisms.exact_sampling import round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator
 
-_BLOCK = 1 << 16  # bits per pass
+_BLOCK_BITS = 1 << 16  # bits per pass
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class BinaryRandomizedResponse:
             raise ValueError("bits: must hold 0 and 1, not packed")
         truth = bits.reshape(-1)
         out = np.empty(truth.size, dtype=bits.dtype)
-        for start in range(0, truth.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start in range(0, truth.size, _BLOCK_BITS):
+            block = slice(start, start + _BLOCK_BITS)
             np.bitwise_xor(truth[block], self._flips(truth[block].size, rng), out=out[block])
         return out.reshape(bits.shape)
 
@@ -127,8 +127,8 @@ def stochastic_bits(w: ArrayLike, rng: NoiseGenerator) -> NDArray[np.uint8]:
         raise ValueError("w: every entry must lie in [-1, 1]; clip first")
     flat = values.reshape(-1)
     bits = np.empty(flat.size, dtype=np.uint8)
-    for start in range(0, flat.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for start in range(0, flat.size, _BLOCK_BITS):
+        block = slice(start, start + _BLOCK_BITS)
         above = np.rint((flat[block] + 1) * 2.0**31)  # w = 1 gives 2³², above every draw
         bits[block] = rng.uint32(above.size) < above
     return bits.reshape(values.shape)

@@ -18,7 +18,7 @@ from murmur.privacy import events
 from murmur.privacy.mechanisms import exact_sampling as sampling
 from murmur.privacy.noise import NoiseGenerator
 
-_BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
+_BLOCK_LABELS = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class RandomizedResponse:
         truth = _as_bytes(labels, self.categories)
         out = np.empty(truth.size, dtype=np.uint8)
         lie = _lie_threshold(self.epsilon, self.categories)
-        for start in range(0, truth.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start in range(0, truth.size, _BLOCK_LABELS):
+            block = slice(start, start + _BLOCK_LABELS)
             _randomize(truth[block], out[block], lie, self.categories, rng)
         return out.reshape(labels.shape)
 

@@ -19,7 +19,7 @@ from murmur.privacy.noise import NoiseGenerator
 
 # Beyond it a candidate is never chosen. A cap keeps gaps, and with them the effect of their
 # rounding (a relative 2⁻⁵⁰), small: ε is exceeded by less than 2⁻³⁹.
-_LARGEST_GAP = 1024.0
+_MAX_GAP = 1024.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Selection(ABC):
         require_finite("scores", values)
         rows = values.reshape(-1, values.shape[-1])
         rate = self.epsilon / (self.sensitivity if self.monotonic else 2 * self.sensitivity)
-        gaps = np.minimum((rows.max(axis=1, keepdims=True) - rows) * rate, _LARGEST_GAP)
+        gaps = np.minimum((rows.max(axis=1, keepdims=True) - rows) * rate, _MAX_GAP)
         return self._choose(gaps, rng).reshape(values.shape[:-1])
 
     @abstractmethod

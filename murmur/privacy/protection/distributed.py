@@ -23,7 +23,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Clipped, Integers
 
 _EXCHANGED = 2 * CLIP_STEPS  # L2 distance of two clipped vectors, and of two bits
-_LARGEST = 2**31 - 1  # what an entry may be on the wire
+_MAX_INT32 = 2**31 - 1  # what an entry may be on the wire
 
 
 class Distributed(Clipped):
@@ -44,7 +44,7 @@ class Distributed(Clipped):
         reach = 0
         if self.noise_multiplier:
             reach = max(share.max_abs for share in self._shares.values())
-        if CLIP_STEPS + reach > _LARGEST:
+        if CLIP_STEPS + reach > _MAX_INT32:
             raise ValueError(
                 f"epsilon={budget.epsilon:g}: needs noise of {self.noise_multiplier:.0f} clipping "
                 "norms, which no entry of 32 bits can hold; raise it, or ask clients less often"

@@ -46,10 +46,10 @@ def test_tiny_clients_train_in_lockstep_where_this_processor_has_equal_bits_for_
     """As if it had; else nothing would be trained in lockstep where it has not."""
     monkeypatch.setattr(hosts, "BLOCK", 1)
     words = ["strategy=fedavg", "privacy=none", *TINY]
-    alone = load_file(run_inline(tmp_path / "alone", *words).path / "model.safetensors")
+    alone = load_file(run_inline(tmp_path / "alone", *words).path / "model/model.safetensors")
     monkeypatch.setattr(hosts, "BLOCK", 1_024)
     monkeypatch.setattr(Lockstep, "_try", lambda *_: True)
-    together = load_file(run_inline(tmp_path / "together", *words).path / "model.safetensors")
+    together = load_file(run_inline(tmp_path / "together", *words).path / "model/model.safetensors")
     assert sum(in_lockstep) >= 150
     for name in alone:
         np.testing.assert_allclose(together[name], alone[name], rtol=1e-3, atol=1e-4)

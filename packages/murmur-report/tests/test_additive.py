@@ -25,7 +25,8 @@ def run(tmp_path):
     layer = np.zeros((2, WIDTH), np.float32)
     layer[1, 3 + 1] = 3.0
     layer[0, 3 + 4 + 2] = 0.1
-    (folder.path / "model.safetensors").write_bytes(save({"w": layer, "b": np.zeros(2)}))
+    (folder.path / "model").mkdir()
+    (folder.path / "model/model.safetensors").write_bytes(save({"w": layer, "b": np.zeros(2)}))
     found = load_run(tmp_path)
     return replace(found, metrics={**(found.metrics or {}), "model_noise": 0.05})
 
@@ -60,7 +61,7 @@ def test_a_model_of_more_classes_or_without_bins_is_refused(run, tmp_path):
     with pytest.raises(ValueError, match="no bins"):
         additive_figure(replace(run, config={}), linear_layer(tmp_path))
     layers = {"a": np.zeros((2, 5), np.float32), "b": np.zeros((2, 5), np.float32)}
-    (tmp_path / "model.safetensors").write_bytes(save(layers))
+    (tmp_path / "model/model.safetensors").write_bytes(save(layers))
     with pytest.raises(ValueError, match="has 2 matrices"):
         linear_layer(tmp_path)
 

@@ -63,7 +63,7 @@ def test_layers_that_draw_or_keep_statistics_give_the_same_bits_on_every_engine(
                 capsys.readouterr()
             )
             os.environ[own_classes.VARIABLE] = ""
-            found[name] = load_file(run / "model.safetensors")
+            found[name] = load_file(run / "model/model.safetensors")
             rows = RunFolder(run).rows()
             assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
         assert layer in found["inline"]

@@ -151,7 +151,7 @@ def run_devices(
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 @pytest.mark.parametrize("network", [Devices, LosingMessages, LosingAnswers])

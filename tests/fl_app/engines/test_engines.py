@@ -17,7 +17,7 @@ PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 def comparable(run):

@@ -16,7 +16,7 @@ def flwr(tmp_path_factory):
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 def test_everyday_keys_and_overrides_reach_the_same_code(tmp_path, flwr):
@@ -27,7 +27,7 @@ def test_everyday_keys_and_overrides_reach_the_same_code(tmp_path, flwr):
     before, _, after = printed.partition("[ROUND 1/2]")
     assert "budget: ε = 4 at δ = 1e-05 for the whole run" in before and "expected: " in before
     assert "VOID, rely on no figure of this run: the noise was seeded" in " ".join(after.split())
-    assert f"{tmp_path}/flower/model.safetensors" in after
+    assert f"{tmp_path}/flower/model" in after
     inline = run_inline(tmp_path / "inline", "privacy.epsilon=4")
     assert weights(tmp_path / "flower") == weights(inline.path)
 

@@ -78,7 +78,7 @@ def require_equal_to_inline(run, inline):
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 def test_run_on_a_cluster_of_two_nodes_equals_inline_bit_for_bit(tmp_path, cluster):

@@ -61,7 +61,7 @@ def test_a_run_leaves_everything_but_epsilon(tmp_path, broken_accountant):
     assert metrics["accuracy"] == run.rows()[-1]["accuracy"]
     assert metrics["epsilon_proven"] is metrics["epsilon_assumed"] is None
     assert metrics["privacy_void"]
-    assert (run.path / "model.safetensors").exists()
+    assert (run.path / "model/model.safetensors").exists()
     assert "BrokenError: no answer" in run.error() and "Traceback" in run.error()
 
 
@@ -91,13 +91,14 @@ def test_the_same_words_derive_it_once_the_accountant_is_mended(tmp_path, capsys
     with pytest.MonkeyPatch.context() as patch:
         break_accountant(patch)
         run = failed(tmp_path / "run")
-    model = (run.path / "model.safetensors").stat().st_size
+    model = (run.path / "model/model.safetensors").stat().st_size
     assert cli.main(["resume", str(run.path)]) == 0
     metrics = run.metrics()
     assert metrics["epsilon_proven"] == pytest.approx(4, rel=1e-3)
     assert not metrics["privacy_void"] and run.error() is None
     assert "ε" in (run.path / "privacy.txt").read_text()
-    assert (run.path / "model.safetensors").stat().st_size != model  # which holds the statement
+    # It holds the statement.
+    assert (run.path / "model/model.safetensors").stat().st_size != model
     with pytest.raises(ConfigError, match="is finished"):
         cli._tool("resume")([str(run.path)])
 

@@ -13,7 +13,7 @@ FEDAVG = ("strategy=fedavg", "federation.num_clients=2")
 
 def test_a_run_starts_from_the_model_of_another(tmp_path):
     first = run_inline(tmp_path / "first", *FEDAVG)
-    model = first.path / "model.safetensors"
+    model = first.path / "model/model.safetensors"
     second = run_inline(tmp_path / "second", *FEDAVG, f"model.start={model}")
     assert second.rows()[0]["accuracy"] == first.rows()[-1]["accuracy"]
     assert second.rows()[-1]["accuracy"] > second.rows()[0]["accuracy"]
@@ -21,7 +21,7 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
 
 @pytest.mark.parametrize("words", [["model=linear"], ["model.hidden=[7]"]])
 def test_a_start_of_another_model_is_refused_before_the_run(tmp_path, words):
-    model = run_inline(tmp_path / "first", *FEDAVG).path / "model.safetensors"
+    model = run_inline(tmp_path / "first", *FEDAVG).path / "model/model.safetensors"
     with pytest.raises(ConfigError, match=r"^model\.start=.*state_dict"):
         Experiment(compose([*FEDAVG, *words, f"model.start={model}"]))
     with pytest.raises(ConfigError, match=r"^model\.start=nowhere"):
@@ -36,7 +36,7 @@ def test_frozen_weights_are_neither_sent_nor_changed(tmp_path):
     assert row["bytes_up"] < 2 * 8 * head + 2000  # eight bytes a weight; the network has 45 MB
     assert row["bytes_down"] < 2 * 4 * head + 2000
     again = Experiment(compose([*SMALL, *words])).trainer.flat.state_dict()
-    saved = load_file(run.path / "model.safetensors")
+    saved = load_file(run.path / "model/model.safetensors")
     assert set(saved) == set(again)
     moved = {name for name in saved if (saved[name] != again[name].numpy()).any()}
     assert moved <= {"head.weight", "head.bias"}

@@ -142,7 +142,7 @@ class Killed(Published):
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)

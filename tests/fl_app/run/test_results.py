@@ -24,7 +24,7 @@ def test_finished_run_leaves_every_file(tmp_path):
         "metrics.json",
         "privacy.json",
         "privacy.txt",
-        "model.safetensors",
+        "model",
         "checkpoint.safetensors",
         "partition.json",
         "ledger.sqlite",

@@ -27,7 +27,7 @@ def sweep(tmp_path):
 
 
 def models(sweep):
-    files = [sweep.folder.path / job.key / "model.safetensors" for job in sweep.jobs]
+    files = [sweep.folder.path / job.key / "model/model.safetensors" for job in sweep.jobs]
     return [file.read_bytes() for file in files]
 
 

@@ -1,4 +1,4 @@
-"""`murmur experiments` describes every experiment that there is, and docs/experiments.md agrees."""
+"""`murmur experiments` describes every experiment, and research/experiments.md agrees."""
 
 import re
 
@@ -8,6 +8,7 @@ from fl_app.config.conf_files import CONF
 from fl_app.tools.menu import experiments
 
 PROJECT = CONF.parent
+RESEARCH = PROJECT / "research"
 
 
 def test_every_experiment_says_figure_time_and_result():
@@ -24,7 +25,7 @@ def test_every_experiment_says_figure_time_and_result():
 def test_results_that_a_page_holds_name_a_page_that_exists():
     for about in experiments():
         for word in about.expected.replace("(", " ").replace(")", " ").split():
-            if word.startswith("docs/"):
+            if word.startswith(("benchmarks/", "docs/", "research/")):
                 assert (PROJECT / word).exists(), about.name
 
 
@@ -41,8 +42,8 @@ def test_what_is_said_of_an_experiment_is_its_own():
 
 
 def page():
-    """The rows of docs/experiments.md: experiment -> cells."""
-    lines = (PROJECT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
+    """The rows of research/experiments.md: experiment -> cells."""
+    lines = (RESEARCH / "experiments.md").read_text(encoding="utf-8").splitlines()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if "| `" in line
     ]
@@ -60,11 +61,15 @@ def test_the_page_shows_every_experiment_or_says_that_it_was_not_run():
 
 
 def test_what_the_page_shows_is_there_and_in_its_document():
-    documents = "".join(path.read_text(encoding="utf-8") for path in PROJECT.glob("docs/*.md"))
+    shown_on_pages = set()
+    for path in RESEARCH.glob("**/*.md"):
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)\n", path.read_text(encoding="utf-8")):
+            shown_on_pages.add((path.parent / link).resolve())
     for name, (_, shown, _, _) in page().items():
         links = re.findall(r"\]\(([^)]+)\)", shown)
         assert links or shown.startswith("not run"), name
         for link in links:
-            assert (PROJECT / "docs" / link).exists(), name
-            if link.startswith("img/"):
-                assert f"]({link})\n" in documents, f"{link}: no document shows it"
+            assert (RESEARCH / link).exists(), name
+            if "img/" in link:
+                place = (RESEARCH / link).resolve()
+                assert place in shown_on_pages, f"{link}: no document shows it"

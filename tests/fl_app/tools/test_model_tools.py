@@ -1,5 +1,6 @@
 """What a run leaves: a model that says what it is, predicts, exports, and a run that repeats."""
 
+import csv
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from fl_app import api
 from fl_app.cli import main
-from fl_app.run.model_file import KEY, ModelFile
+from fl_app.run.model_folder import KEY, SavedModel
 from fl_app.run.results import read_provenance
 
 
@@ -24,7 +25,7 @@ def run(tmp_path_factory):
 
 
 def about(run):
-    with safe_open(str(run / "model.safetensors"), "np") as file:
+    with safe_open(str(run / "model/model.safetensors"), "np") as file:
         return json.loads(file.metadata()[KEY])
 
 
@@ -33,7 +34,7 @@ def test_the_file_says_what_the_model_is_and_what_protects_it(run):
     assert (said["input_shape"], said["num_classes"]) == ([1, 8, 8], 10)
     assert said["model"]["_target_"] == "murmur.learning.models.mlp"
     assert "NOT PRIVATE" in said["privacy_text"]
-    assert "divided by 255" in said["normalisation"]
+    assert said["input"] == {"kind": "pictures", "shape": [1, 8, 8], "range": [0.0, 1.0]}
 
 
 def test_versions_and_dates_are_kept(run):
@@ -47,7 +48,8 @@ def test_predictions_are_those_of_the_model(run, tmp_path, capsys):
     Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(tmp_path / "a.png")
     np.savez(tmp_path / "b.npz", images=rng.random((3, 8, 8)).astype(np.float32))
     assert main(["predict", str(run), str(tmp_path / "a.png"), str(tmp_path / "b.npz")]) == 0
-    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    head, *lines = csv.reader(capsys.readouterr().out.splitlines())
+    assert head == ["input", "class", *map(str, range(10))]
     assert [line[0].rpartition("/")[2] for line in lines] == [
         "a.png",
         "b.npz[0]",
@@ -55,18 +57,24 @@ def test_predictions_are_those_of_the_model(run, tmp_path, capsys):
         "b.npz[2]",
     ]
     picture = np.asarray(Image.open(tmp_path / "a.png"), np.float32)[None, None] / 255
-    logits = ModelFile.load(run).trainer.logits(picture)
+    logits = SavedModel.load(run).trainer.logits(picture)
     assert int(lines[0][1]) == logits.argmax()
+    chances = np.array(lines[0][2:], float)
+    assert abs(chances.sum() - 1) < 1e-5 and chances.argmax() == logits.argmax()
 
 
-def test_onnx_gives_the_same_logits(run, tmp_path):
+def test_onnx_gives_the_same_probabilities(run, tmp_path):
     import onnxruntime
 
     out = tmp_path / "model.onnx"
-    assert main(["onnx", str(run / "model.safetensors"), str(out)]) == 0
+    assert main(["onnx", str(run / "model/model.safetensors"), str(out)]) == 0
     images = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
-    (logits,) = onnxruntime.InferenceSession(str(out)).run(None, {"images": images})
-    assert np.allclose(logits, ModelFile.load(run).trainer.logits(images), atol=1e-5)
+    session = onnxruntime.InferenceSession(str(out))
+    (found,) = session.run(["probabilities"], {"input": images})
+    assert np.allclose(found, SavedModel.load(run).probabilities(images), atol=1e-5)
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["classes"]) == list(map(str, range(10)))
+    assert len(told["statement_sha256"]) == 64 and json.loads(told["epsilon"])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,7 @@ def test_onnx_gives_the_same_logits(run, tmp_path):
 def test_a_file_that_is_no_model_of_ours_is_refused(run, tmp_path, capsys, change, words):
     file = tmp_path / "x.safetensors"
     metadata = None if change is None else {KEY: json.dumps({**about(run), **change})}
-    save_file(load_file(run / "model.safetensors"), file, metadata)
+    save_file(load_file(run / "model/model.safetensors"), file, metadata)
     assert main(["predict", str(file), "x.png"]) == 2
     assert words in capsys.readouterr().err
 
@@ -96,9 +104,10 @@ def test_a_run_is_done_again_with_the_same_bits(run, tmp_path, capsys):
 
 def test_other_bits_are_told_together_with_the_versions_that_differ(run, tmp_path, capsys):
     old = shutil.copytree(run, tmp_path / "old")
-    weights = {name: values + 1 for name, values in load_file(old / "model.safetensors").items()}
-    with safe_open(old / "model.safetensors", "np") as file:
-        save_file(weights, old / "model.safetensors", file.metadata())
+    saved = old / "model/model.safetensors"
+    weights = {name: values + 1 for name, values in load_file(saved).items()}
+    with safe_open(saved, "np") as file:
+        save_file(weights, saved, file.metadata())
     known = read_provenance(old)
     known["versions"]["murmur-kernels"] = "0.0.1"
     (old / "provenance.json").write_text(json.dumps(known))

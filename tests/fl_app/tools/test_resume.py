@@ -27,7 +27,7 @@ WORDS = settled([*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"]
 
 
 def weights(folder):
-    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+    return {name: w.tobytes() for name, w in load_file(folder / "model/model.safetensors").items()}
 
 
 def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):

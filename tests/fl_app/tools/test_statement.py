@@ -109,12 +109,12 @@ def test_card_statement_label_ledger_and_pages_have_one_count_and_one_figure_of_
     statement = Statement.from_dict(json.loads((tmp_path / "run" / "privacy.json").read_text()))
     figures.add(f"{statement.guarantees[1].stated:.3g}")
     assert set(re.findall(r"in a sum over (\d+) honest", demo)) == {str(honest)}
-    pages = [f"docs/{name}.md" for name in ("start", "statement", "dpia")]
+    pages = [f"docs/{name}.md" for name in ("start", "threat-model", "dpia")]
     for told in (demo, *((PROJECT / page).read_text(encoding="utf-8") for page in pages)):
         told = " ".join(told.split())
         assert set(re.findall(r"(\d+) of the \d+ clients of every sum", told)) == {str(honest)}
         assert set(re.findall(r"ε (?:= )?(\d+\.\d+|\d+)(?= |;|:|,|\.|$)", told)) >= figures
-    for name in ("statement", "data-protection"):
+    for name in ("threat-model", "data-protection"):
         page = " ".join((PROJECT / f"docs/{name}.md").read_text(encoding="utf-8").split())
         assert len(re.findall(r"[Ss]ign the f", page)) == 1
         assert all(figure in page for figure in figures)

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 from murmur.flower import private
 from murmur.flower.forecast import forecast
 from murmur.flower.privacy_settings import PrivacySettings, named_ranges
-from murmur.privacy.events import LONGEST_VECTOR
+from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.round.task import REFUSED, RunError
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
 
@@ -242,6 +242,6 @@ def test_a_folder_that_is_named_by_nothing_makes_no_trial_of_a_device(monkeypatc
 
 def test_a_model_that_is_longer_than_noise_is_proven_for_is_refused_before_anybody_is_asked():
     ask = private(FedAvg(), epsilon=8.0, delta=1e-5, clip=1.0)._privacy_settings.ask("train", 1, 3)
-    assert ask.codec(LONGEST_VECTOR).size == LONGEST_VECTOR
+    assert ask.codec(MAX_VECTOR_ENTRIES).size == MAX_VECTOR_ENTRIES
     with pytest.raises(ValueError, match=r"110,000,000 numbers of a model: at most 67,108,864"):
         ask.codec(110_000_000)

@@ -44,7 +44,7 @@ def secure_run(tmp_path_factory):
 
 
 def model(run):
-    tensors = load_file(run.path / "model.safetensors")
+    tensors = load_file(run.path / "model/model.safetensors")
     return {name: values.tobytes() for name, values in tensors.items()}
 
 

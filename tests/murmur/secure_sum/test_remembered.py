@@ -220,17 +220,17 @@ def test_a_server_that_shows_ever_others_does_not_grow_the_file_without_end(
 def test_the_shipped_bound_holds_for_one_message_of_many_peers(tmp_path):
     path = tmp_path / "seen.peers"
     seen = SeenPeers(path)
-    for client in range(identity.MOST_PEERS):
+    for client in range(identity.MAX_PEERS):
         assert seen.accepts(client, client.to_bytes(32, "big"))
     seen.keep()
-    assert path.stat().st_size <= 86 * identity.MOST_PEERS
+    assert path.stat().st_size <= 86 * identity.MAX_PEERS
     with pytest.raises(SecureSumError):
-        SeenPeers(path).accepts(identity.MOST_PEERS, b"\xff" * 32)
+        SeenPeers(path).accepts(identity.MAX_PEERS, b"\xff" * 32)
 
 
 def test_a_device_takes_no_part_beside_more_than_it_can_remember(tmp_path, monkeypatch):
     keys = {client: identity.new_identity() for client in (1, 2, 3, 4)}
-    monkeypatch.setattr("murmur.round.secure_party.MOST_PEERS", 1)  # and itself
+    monkeypatch.setattr("murmur.round.secure_party.MAX_PEERS", 1)  # and itself
     place = Place(tmp_path)
     assert place.shown("a", {c: keys[c] for c in (1, 2)}) is not None
     assert place.shown("b", {c: keys[c] for c in (1, 3)}) is None

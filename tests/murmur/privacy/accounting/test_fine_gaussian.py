@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 
 from murmur.privacy.accounting import epsilon, gaussian
 from murmur.privacy.events import (
-    LONGEST_VECTOR,
+    MAX_VECTOR_ENTRIES,
     DiscreteGaussianEvent,
     GaussianEvent,
     RepeatedEvent,
@@ -74,7 +74,7 @@ def test_the_bound_is_for_the_longest_vector_that_is_released():
     spread = 2 * math.sqrt(d * t) + 2 * t
     rest = d / 512 + (d + spread) ** 2 / 960
     assert gaussian.log_ratio(sigma) == pytest.approx(spread / 24 / sigma**2 + rest / sigma**4)
-    assert d == LONGEST_VECTOR
+    assert d == MAX_VECTOR_ENTRIES
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_the_bound_is_for_the_longest_vector_that_is_released():
     ],
 )
 def test_a_vector_beyond_the_proof_is_not_released(release):
-    vector = np.broadcast_to(np.int64(0), LONGEST_VECTOR + 1)  # one number in memory
+    vector = np.broadcast_to(np.int64(0), MAX_VECTOR_ENTRIES + 1)  # one number in memory
     with pytest.raises(ValueError, match=r"^k of 67108865 numbers: must have 2\*\*26 at most"):
         release(vector, NoiseGenerator.seeded("long"))

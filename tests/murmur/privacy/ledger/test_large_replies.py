@@ -12,7 +12,7 @@ LARGE = b"a reply of more than ten bytes"
 
 @pytest.fixture(autouse=True)
 def ten_bytes_are_many(monkeypatch):
-    monkeypatch.setattr(replies, "LARGEST_ROW", 10)
+    monkeypatch.setattr(replies, "MAX_ROW_BYTES", 10)
 
 
 @pytest.fixture

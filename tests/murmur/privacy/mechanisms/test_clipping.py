@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 from murmur.privacy.mechanisms.clipping import (
     CLIP_STEPS,
-    LEAST_NORM,
+    MIN_NORM,
     clip_l2,
     clip_to_steps,
     project_simplex,
@@ -79,7 +79,7 @@ def test_integers_are_not_clipped_silently_to_zero():
         clip_l2(np.array([3, 4]), 1.0)
 
 
-@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 5e-324, LEAST_NORM / 2])
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 5e-324, MIN_NORM / 2])
 def test_bounds_out_of_range_are_refused(bound):
     with pytest.raises(ValueError, match=f"^bound={bound}: "):
         clip_l2(np.ones(2), bound)
@@ -155,8 +155,8 @@ def test_clipping_to_steps_is_clipping_and_then_truncating(dtype, size, clip):
 def test_integers_are_no_longer_than_the_least_norm(size):
     for seed in range(20):
         x = np.random.default_rng(seed).standard_normal(size)
-        assert exact_square(clip_to_steps(x, LEAST_NORM)[0]) <= CLIP_STEPS**2
-        assert exact_square(clip_to_steps(x * LEAST_NORM, LEAST_NORM)[0]) <= CLIP_STEPS**2
+        assert exact_square(clip_to_steps(x, MIN_NORM)[0]) <= CLIP_STEPS**2
+        assert exact_square(clip_to_steps(x * MIN_NORM, MIN_NORM)[0]) <= CLIP_STEPS**2
 
 
 def test_one_coordinate_at_the_norm_stays_within_it():

@@ -1,0 +1,215 @@
+"""A run's ``model/`` is used without the run: by Murmur, as a PyTorch module, by onnxruntime."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from fl_app import api
+from fl_app.cli import main
+from fl_app.config.conf_files import groups
+from fl_app.config.errors import ConfigError
+from fl_app.run.model_folder import SavedModel, check
+from fl_app.run.population import image_population
+from fl_app.tools.predict import write_onnx
+from murmur.random import experiment_rng
+
+ROWS = 300
+SCHEMA = "{a: {range: [0, 1], bins: 4}, b: {list: [u, v]}}"
+SMALL = [
+    *("engine=inline", "privacy.noise=seeded", "tracking=none", "federation.num_clients=6"),
+    *("federation.num_rounds=1", "privacy.epsilon=inf"),
+]
+KINDS = {
+    "pictures": ["dataset=digits", "features=none"],
+    "pictures, scattering": [
+        *("dataset=digits", "features=scattering", "features.components=20"),
+        "federation.public=200",
+    ],
+    "pictures, pca": [
+        *("dataset=digits", "features=pca", "features.components=20", "federation.public=200"),
+    ],
+    "numbers of a table": [
+        *("dataset=table", "dataset.path={table}", "dataset.inputs=[a]", "federation.public=60")
+    ],
+    "bins of a table": [
+        *("dataset=table", "dataset.path={table}", f"dataset.schema={SCHEMA}"),
+        *(
+            "federation.public=60",
+            "features=bins",
+            "features.schema=${dataset.schema}",
+            "features.crossed=[[a,b]]",
+        ),
+    ],
+    "texts, words": [
+        *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
+        *("federation.public=60", "features=words", "features.size=64"),
+    ],
+    "texts, a network": [
+        *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
+        *("federation.public=60", "dataset.vocabulary=50", "model=text_lstm"),
+    ],
+}
+OWN = {"votes": ["strategy.K=40"]}  # no more questions than the tables' public rows
+NO_NETWORK = ("texts, words",)  # hashed words cannot be written as a network
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A table and texts whose class can be told."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = experiment_rng(0, "rows")
+    labels = rng.integers(0, 2, ROWS)
+    values = np.clip(labels * 0.6 + rng.random(ROWS) * 0.4, 0, 1)
+    rows = [f"{a:.4f},{'uv'[label]},c{label}" for a, label in zip(values, labels, strict=True)]
+    (folder / "table.csv").write_text("a,b,label\n" + "\n".join(rows))
+    words = [["good fine day", "bad sad night"][label] for label in labels]
+    (folder / "texts.csv").write_text(
+        "said,label\n" + "\n".join(f"{w},c{label}" for w, label in zip(words, labels, strict=True))
+    )
+    return {"table": folder / "table.csv", "texts": folder / "texts.csv"}
+
+
+def inputs_of(run: Path) -> np.ndarray:
+    return np.array(image_population(OmegaConf.load(run / "config.yaml")).dataset.test.images)
+
+
+def agree(run: Path, kind: str, tmp_path: Path) -> None:
+    """Murmur's own prediction, the module and ONNX, over the whole test set."""
+    import onnxruntime
+
+    model = SavedModel.load(run)
+    data = inputs_of(run)
+    found = model.probabilities(data)
+    if kind in NO_NETWORK:
+        with pytest.raises(ConfigError, match="features=words: cannot be written as a network"):
+            write_onnx(model, tmp_path / "no.onnx")
+        return
+    with torch.inference_mode():
+        logits = api.load_model(run)(torch.from_numpy(data))
+    chances = torch.softmax(logits, dim=1).numpy()
+    write_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    (elsewhere,) = session.run(["probabilities"], {"input": data})
+    for other in (chances, elsewhere):
+        assert np.abs(other - found).max() < 1e-5
+        assert np.array_equal(other.argmax(1), found.argmax(1))
+
+
+def test_ten_pictures_of_digits_are_classified_from_files_in_onnxruntime_alone(tmp_path, capsys):
+    run = tmp_path / "run"
+    api.run(["experiment=digits_votes", "privacy.noise=seeded", f"run_dir={run}"], progress=False)
+    known = load_digits()
+    pictures = []
+    for number in range(10):
+        pictures.append(tmp_path / f"{number}.png")
+        pixels = np.round(known.images[number] * 255 / 16).astype(np.uint8)
+        Image.fromarray(pixels).save(pictures[-1])
+    assert main(["predict", str(run), *map(str, pictures), "--json"]) == 0
+    own = [row["class"] for row in json.loads(capsys.readouterr().out)]
+    assert sum(int(said) == label for said, label in zip(own, range(10), strict=True)) >= 8
+    assert main(["onnx", str(run), str(tmp_path / "model.onnx")]) == 0
+    program = """
+import json, sys
+import numpy, onnxruntime
+from PIL import Image
+session = onnxruntime.InferenceSession(sys.argv[1])
+classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+for name in sys.argv[2:]:
+    pixels = numpy.asarray(Image.open(name), numpy.float32)[None, None] / 255
+    (chances,) = session.run(["probabilities"], {"input": pixels})
+    print(classes[chances[0].argmax()])
+assert not any(name.startswith(("murmur", "fl_app", "torch")) for name in sys.modules)
+"""
+    words = [sys.executable, "-c", program, str(tmp_path / "model.onnx"), *map(str, pictures)]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert said.stdout.split() == own
+
+
+def test_a_table_and_texts_are_predicted_without_their_labels(files, tmp_path, capsys):
+    for kind, rows in (
+        ("bins of a table", "b,a,more\nv,0.9,1\nu,0.1,2\n"),
+        ("texts, words", "good fine day\nbad sad night\n"),
+    ):
+        run = tmp_path / kind.partition(",")[0]
+        words = [word.format(**files) if "{t" in word else word for word in KINDS[kind]]
+        more = ["strategy=fedavg", "model=linear", "federation.num_rounds=5"]
+        api.run([*SMALL, *words, *more, f"run_dir={run}"], progress=False)
+        file = run.with_suffix(".csv")
+        file.write_text(rows)
+        assert main(["predict", str(run), str(file), "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert [row["input"] for row in said] == [f"{file}[0]", f"{file}[1]"]
+        assert {row["class"] for row in said} == {"c0", "c1"}
+
+
+def test_the_card_says_whose_each_fact_is(files, tmp_path):
+    run = tmp_path / "run"
+    words = [word.format(**files) if "{t" in word else word for word in KINDS["numbers of a table"]]
+    api.run([*SMALL, *words, "strategy=fedavg", f"run_dir={run}"], progress=False)
+    card = (run / "model" / "README.md").read_text()
+    _, metadata, text = card.split("---\n", 2)
+    told = yaml.safe_load(metadata)
+    assert told["pipeline_tag"] == "tabular-classification"
+    assert told["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
+    assert "| classes | c0, c1 | read from data; no ε covers it |" in text
+    assert "**Publication**: no finite ε" in text
+    for line in text.splitlines():
+        if line.startswith("| ") and not line.startswith("| fact"):
+            assert line.endswith(("public |", "no ε covers it |", "the statement below |")), line
+
+
+def test_features_of_another_run_are_refused(tmp_path):
+    runs = []
+    for seed in (1, 2):
+        runs.append(tmp_path / str(seed))
+        words = [*SMALL, *KINDS["pictures, pca"], "strategy=fedavg", f"seed={seed}"]
+        api.run([*words, f"run_dir={runs[-1]}"], progress=False)
+    one, other = (run / "model" / "features.safetensors" for run in runs)
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(ConfigError, match="not those that the model was trained with"):
+        SavedModel.load(runs[0])
+    one.unlink()
+    with pytest.raises(ConfigError, match=r"give the run's folder, or model/ with all"):
+        SavedModel.load(runs[0] / "model" / "model.safetensors")
+
+
+def test_a_model_that_predicts_something_else_than_its_run_is_an_error(tmp_path):
+    run = tmp_path / "run"
+    api.run([*SMALL, "strategy=fedavg", "dataset=digits", f"run_dir={run}"], progress=False)
+    data = inputs_of(run)
+    trainer = SavedModel.load(run).trainer
+    check(run, data, data, trainer)
+    trainer.load(trainer.parameters() + np.float32(0.5) * np.arange(trainer.num_parameters))
+    with pytest.raises(RuntimeError, match="predicts something else"):
+        check(run, data, data, trainer)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("strategy", groups()["strategy"])
+def test_every_model_that_can_be_configured_is_used_without_its_run(files, strategy, tmp_path):
+    done = []
+    for number, (kind, words) in enumerate(KINDS.items()):
+        words = [word.format(**files) if "{t" in word else word for word in words]
+        run = tmp_path / str(number)
+        try:
+            more = [f"strategy={strategy}", *OWN.get(strategy, []), f"run_dir={run}"]
+            api.run([*SMALL, *words, *more], progress=False)
+        except ConfigError as error:
+            print(f"{strategy}, {kind}: {error}")
+            continue
+        done.append(kind)
+        if SavedModel.load(run).about["personal"]:
+            with pytest.raises(ConfigError, match="lacks the layers that each client keeps"):
+                api.load_model(run)
+            continue
+        agree(run, kind, tmp_path)
+    assert done
