@@ -14,23 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any, Protocol
 
-from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 from flwr.app.error import Error
 from flwr.app.message import make_message
 from flwr.app.message.array import Array
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.common.serde import (
-    context_from_proto,
-    context_to_proto,
-    message_from_proto,
-    message_to_proto,
-    metadata_from_proto,
-    recorddict_from_proto,
-    recorddict_to_proto,
-)
-from flwr.proto.message_pb2 import Context as ContextProto
+from flwr.common.serde import metadata_from_proto
 from flwr.proto.message_pb2 import Message as MessageProto
-from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.supercore.inflatable import inflatable_object
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.task_identity import TaskIdentity
@@ -77,39 +67,6 @@ def set_answered_id(reply: Message, name: str) -> None:
 def with_content(metadata: Metadata, content: RecordDict) -> Message:
     """Returns a message with the addresses of another one and a content of its own."""
     return make_message(metadata, content=content)
-
-
-def message_to_bytes(message: Message) -> bytes:
-    """Returns ``message`` in Flower's protobuf form."""
-    data: bytes = message_to_proto(message).SerializeToString()
-    return data
-
-
-def message_from_bytes(data: bytes) -> Message:
-    """Reads the inverse of ``message_to_bytes``."""
-    return message_from_proto(MessageProto.FromString(data))
-
-
-def context_to_bytes(context: Context) -> bytes:
-    """Returns ``context``, with its state, in Flower's protobuf form."""
-    data: bytes = context_to_proto(context).SerializeToString()
-    return data
-
-
-def context_from_bytes(data: bytes) -> Context:
-    """Reads the inverse of ``context_to_bytes``."""
-    return context_from_proto(ContextProto.FromString(data))
-
-
-def records_to_bytes(records: RecordDict) -> bytes:
-    """Returns ``records`` in Flower's protobuf form."""
-    data: bytes = recorddict_to_proto(records).SerializeToString()
-    return data
-
-
-def records_from_bytes(data: bytes) -> RecordDict:
-    """Reads the inverse of ``records_to_bytes``."""
-    return recorddict_from_proto(RecordDictProto.FromString(data))
 
 
 class ReplyLimit:
