@@ -64,7 +64,7 @@ RUNS = {
     "fedper": ["strategy=fedper"],
     "robust median": ["strategy=robust"],
     "robust krum, noised rows": [
-        *("strategy=robust", "strategy.aggregation=krum", "protection=rows", "privacy=local"),
+        *("strategy=robust", "aggregation=krum", "protection=rows", "privacy=local"),
         *("privacy.threat=central", "privacy.epsilon=50"),
     ],
     "dp_fedavg": ["strategy=dp_fedavg", "privacy.epsilon=8"],

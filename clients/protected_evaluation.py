@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from clients.base import Client, ClientSetup, Event, LocalData, NoiseGenerator, Task, TaskError
-from murmur.algorithms.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
+from murmur.algorithms.protected_evaluation import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.learning.codec import Codec, GridCodec
 from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.mechanisms.grid import quantize_simplex

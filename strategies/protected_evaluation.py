@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.algorithms import protected_results
+from murmur.algorithms import protected_evaluation as results
 from murmur.format import format_number
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
@@ -80,7 +80,7 @@ class ProtectedClustering(ClientEvaluation):
         if metric not in ("none", *CLUSTERINGS):
             raise ValueError(f"metric={metric}: must be one of none, {', '.join(CLUSTERINGS)}")
         self.metric, self.postprocess = metric, postprocess
-        self.result = protected_results.ResultSettings.of(result, setup.client_sizes)
+        self.result = results.ResultSettings.of(result, setup.client_sizes)
         self.unit = Unit(self.result.unit)
         self.classes = setup.trainer.num_classes
         self.history = np.zeros((0, 3))  # round, protected score, clean score
@@ -120,7 +120,7 @@ class ProtectedClustering(ClientEvaluation):
         if clean is not None:
             # Compared over the clients that sent both, which are all unless some failed.
             paired = self._decode(clean[0])
-            vectors = clean[1] / protected_results.CLEAN_TOTAL
+            vectors = clean[1] / results.CLEAN_TOTAL
             verdict = judge(self.metric, paired.vectors, paired.labels, nulls, vectors)
             truth = verdict.clean
             scores |= {
@@ -134,10 +134,10 @@ class ProtectedClustering(ClientEvaluation):
         scores["rank_correlation"] = rank_correlation(self.history[:, 1], self.history[:, 2])
         return scores
 
-    def _decode(self, rows: Integers) -> protected_results.Decoded:
+    def _decode(self, rows: Integers) -> results.Decoded:
         """What rows (n, width) stand for, after the post-processing."""
         decoded = self.protection.decode(np.asarray(rows))
-        return protected_results.project(decoded) if self.postprocess == "project" else decoded
+        return results.project(decoded) if self.postprocess == "project" else decoded
 
     def warnings(self) -> list[str]:
         """The true ε of the document's noise; scores that say no more than noise."""
@@ -202,7 +202,7 @@ class ProtectedAccuracy(ClientEvaluation):
         show_clean: bool,
         counts: Mapping[str, Any],
     ) -> None:
-        self.counts = protected_results.ProtectedCounts.of(counts, setup.budget)
+        self.counts = results.ProtectedCounts.of(counts, setup.budget)
         self.summed = self.counts.is_summed
         super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
         self.unit = Unit(self.counts.unit)

@@ -2,7 +2,8 @@
 
 Yin, Chen, Ramchandran, Bartlett, "Byzantine-robust distributed learning", ICML 2018 (median and
 trimmed mean by coordinate). Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with
-adversaries", NeurIPS 2017 (Krum). The functions are Flower's own.
+adversaries", NeurIPS 2017 (Krum). The functions are Flower's own; ``conf/aggregation`` names the
+classes, and a folder of one's own may name others.
 
 The server sees each client's row, so there are two ways to be private. ``protection=distributed``
 with ``privacy.threat=local``: each row carries its client's whole noise. ``protection=rows`` with
@@ -12,7 +13,7 @@ client may move the aggregate by as much as its own update, not by an n-th of th
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -31,29 +32,85 @@ from strategies.fedavg import FedAvg
 Rows = NDArray[np.float64]
 
 
+class Aggregation(Protocol):
+    """A choice of ``conf/aggregation``: gives one update for the rows of many clients.
+
+    A class is called with the cohort's size and its own settings; ValueError, by the setting, where
+    these do not fit. What rows cost does not depend on it: whoever adds noise adds it to each row.
+    """
+
+    def aggregate(self, rows: Rows) -> NDArray[np.float64]:
+        """Returns the update (d,) of ``rows`` (n, d), n at least 1 and at most the cohort."""
+
+
+class Median:
+    """The median of each coordinate, as Flower's FedMedian."""
+
+    def __init__(self, cohort_size: int) -> None:
+        pass
+
+    def aggregate(self, rows: Rows) -> NDArray[np.float64]:
+        """Returns the median (d,) of ``rows`` (n, d)."""
+        return np.median(rows, axis=0)
+
+
+class TrimmedMean:
+    """The mean of each coordinate without the share ``trimmed`` of rows at either end."""
+
+    def __init__(self, cohort_size: int, *, trimmed: Annotated[float, Field(ge=0, lt=0.5)]) -> None:
+        self.trimmed = trimmed
+
+    def aggregate(self, rows: Rows) -> NDArray[np.float64]:
+        """Returns the trimmed mean (d,) of ``rows`` (n, d)."""
+        return trim_mean(rows, self.trimmed)
+
+
+class Krum:
+    """The mean of the rows that are closest to their neighbours, against hostile clients.
+
+    Args:
+        cohort_size: clients that are asked in a round.
+        malicious: hostile clients that it withstands.
+        selected: rows whose mean is taken; 1 is Krum, more is Multi-Krum.
+
+    Raises:
+        ValueError: the cohort is not larger than 2 ``malicious`` + 2.
+    """
+
+    def __init__(
+        self,
+        cohort_size: int,
+        *,
+        malicious: Annotated[int, Field(ge=0)],
+        selected: Annotated[int, Field(ge=1)],
+    ) -> None:
+        if 2 * malicious + 2 >= cohort_size:
+            raise ValueError(
+                f"malicious={malicious}: Krum needs a cohort of more than 2 × malicious + 2, it "
+                f"is {cohort_size}"
+            )
+        self.malicious = malicious
+        self.selected = selected
+
+    def aggregate(self, rows: Rows) -> NDArray[np.float64]:
+        """Returns the mean (d,) of the selected of ``rows`` (n, d)."""
+        return krum(rows, self.malicious, self.selected)
+
+
 class Robust(FedAvg):
     """w ← step(w, aggregate of the rows w_i − w).
 
-    Every client counts alike. ValueError for a threat or a protection that relies on sums, and for
-    too small a cohort.
+    Every client counts alike.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    server_step : Sgd
-        How the model follows the aggregate.
-    protection : callable
-        ``none``, ``distributed`` or ``rows``, as in ``conf/protection``; see the head of this file.
-    aggregation : str
-        "median", "trimmed_mean" or "krum".
-    trimmed : float
-        The share of rows that a trimmed mean leaves out at either end, by coordinate; below ½.
-    malicious : int
-        Against how many hostile clients Krum chooses; the cohort must be larger than twice that
-        and 2.
-    selected : int
-        How many rows Krum takes the mean of; 1 is Krum, more is Multi-Krum.
+    Args:
+        setup: what the ServerApp gives.
+        server_step: how the model follows the aggregate.
+        protection: ``none``, ``distributed`` or ``rows``, as in ``conf/protection``; see the head
+            of this file.
+        aggregation: makes the rule of ``conf/aggregation`` for a cohort of so many clients.
+
+    Raises:
+        ValueError: a threat or a protection that relies on sums, or too small a cohort.
     """
 
     algorithm = "robust aggregation"
@@ -65,25 +122,12 @@ class Robust(FedAvg):
         *,
         server_step: Sgd,
         protection: Callable[..., Protection],
-        aggregation: Literal["median", "trimmed_mean", "krum"],
-        trimmed: Annotated[float, Field(ge=0, lt=0.5)],
-        malicious: Annotated[int, Field(ge=0)],
-        selected: Annotated[int, Field(ge=1)],
+        aggregation: Callable[[int], Aggregation],
     ) -> None:
         super().__init__(setup, server_step=server_step, protection=protection)
         self.weighted = False
         _require_rows(self.protection)
-        if aggregation == "krum" and 2 * malicious + 2 >= setup.cohort_size:
-            raise ValueError(
-                f"malicious={malicious}: Krum needs a cohort of more than 2 × malicious + 2, it "
-                f"is {setup.cohort_size}"
-            )
-        rules: dict[str, Callable[[Rows], Rows]] = {
-            "median": lambda rows: np.median(rows, axis=0),  # as Flower's FedMedian
-            "trimmed_mean": lambda rows: trim_mean(rows, trimmed),
-            "krum": lambda rows: krum(rows, malicious, selected),
-        }
-        self.aggregate = rules[aggregation]
+        self.aggregation = aggregation(setup.cohort_size)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """One server step along the aggregate of the rows (clients, d).
@@ -99,7 +143,7 @@ class Robust(FedAvg):
         step = self.codec().grid
         if self.protection.bound is not None:
             step = self.protection.clip / CLIP_STEPS
-        aggregate = self.aggregate(rows.astype(np.float64) * step)
+        aggregate = self.aggregation.aggregate(rows.astype(np.float64) * step)
         return self.apply(number, model, {"update": aggregate})
 
 

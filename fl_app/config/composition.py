@@ -9,19 +9,17 @@ that both end in follow (``finished``), then ``auto`` and the keys. Files and wo
 caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
 folder of classes composes anew. What a cache holds is read-only or copied.
 
-Composing decides four things besides. Where nobody chooses features, columns and texts have their
+Composing decides three things besides. Where nobody chooses features, columns and texts have their
 own in place of a strategy's for images (``suited``). ``privacy.threat=null`` becomes the
-strategy's own threat.
-``auto`` in conf/compute becomes what this machine's
-installation and processor have: what is compiled sums in another order than PyTorch does, so the
-decision is recorded in config.yaml and handed to every process among the overrides, instead of
-being each machine's own. And equal settings have equal keys (``job_key``), on every machine.
+strategy's own threat. ``auto`` in conf/compute becomes what this machine's installation and
+processor have: what is compiled sums in another order than PyTorch does, so the decision is
+recorded in config.yaml and handed to every process among the overrides, instead of being each
+machine's own.
 """
 
 import copy
 import difflib
 import functools
-import hashlib
 import json
 import math
 import threading
@@ -41,10 +39,11 @@ from pydantic import Field
 
 from fl_app.config import conf_files
 from fl_app.config.building import require
-from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
+from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.renamed import new_choice, present_targets
+from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -63,27 +62,9 @@ RUN_SETTINGS: dict[str, Any] = {
     "keep_checkpoints": bool,
 }
 
-# What a run's result does not depend on: where and how it runs, and what is said about it.
-MACHINE = (
-    "run_dir",
-    "run_name",
-    "results_dir",
-    "sweep",
-    "keep_checkpoints",
-    "engine",
-    "compute",  # but for rounding; see PRECISION
-    "tracking",
-    "about",
-    "privacy.search",  # what a choice among runs costs
-    "dataset.root",
-    "dataset.cache",
-    "dataset.download",
-)
 VOCABULARY = "model.vocabulary"
-PRECISION = "compute.precision"  # bfloat16 is more than another rounding
 DECIDED = ("compute.fused", PRECISION, VOCABULARY)  # what may be ``auto``
 PROMISES = ("privacy.threat", "privacy.unit", "privacy.delta")  # say what a budget is to promise
-FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
 _composing = threading.Lock()
 
@@ -297,11 +278,17 @@ def load(path: Path) -> DictConfig:
     """
     try:
         config = OmegaConf.load(path)
-        if not isinstance(config, DictConfig) or not set(groups()) - OPTIONAL_GROUPS <= set(config):
+        if not isinstance(config, DictConfig) or not _required_groups() <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
-        return finished(OmegaConf.create(present_targets(OmegaConf.to_container(config))))
+        settings = present_keys(present_targets(OmegaConf.to_container(config)))
+        return finished(OmegaConf.create(settings))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
+
+
+def _required_groups() -> set[str]:
+    """Groups of which every run has a choice."""
+    return set(groups()) - OPTIONAL_GROUPS - STRATEGY_GROUPS.keys()
 
 
 def _is_group(override: Override) -> bool:
@@ -313,12 +300,7 @@ def _check_choice(override: Override) -> None:
     if choice is None and override.key_or_group in OPTIONAL_GROUPS:
         return
     if choice not in choices:
-        name = new_choice(override.key_or_group, str(choice))
-        if name is not None:
-            raise ConfigError(
-                f"{override.key_or_group}={choice}: is called {name} now; set "
-                f"{override.key_or_group}={name}"
-            )
+        require_present(override.key_or_group, str(choice))
         raise ConfigError(f"{override.key_or_group}={choice}: unknown; {nearest(choice, choices)}")
 
 
@@ -341,6 +323,8 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
     """What an unknown ``key`` may have been meant to be: another's, or another choice's setting."""
     elsewhere = conf_files.keys_by_choice(conf)
+    if key in KEYS:
+        return f"is called {KEYS[key]} now; set {KEYS[key]}={value}"
     if key in elsewhere:
         choice, *more = elsewhere[key]
         also = f" and {len(more)} more" if more else ""
@@ -422,7 +406,14 @@ def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
 @functools.lru_cache(maxsize=64)
 def _composed(conf: Roots, choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     """``_base``, and the file of each group that is in it."""
-    config = _raw_compose(list(choices), hydra=True)
+    try:
+        config = _raw_compose(list(choices), hydra=True)
+    except ConfigError as error:
+        for choice in choices:
+            strategy = STRATEGY_GROUPS.get(choice.partition("=")[0])
+            if strategy and "Could not override" in str(error):
+                raise ConfigError(f"{choice}: is for strategy={strategy}") from error
+        raise
     with open_dict(config):
         chosen = config.pop("hydra").runtime.choices
     return config, {str(group): str(name) for group, name in chosen.items()}
@@ -447,8 +438,8 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
 
 def check_run(config: DictConfig) -> None:
     """ConfigError unless every group is there and the settings of none have allowed values."""
-    wanted = [name for name in groups() if name not in OPTIONAL_GROUPS]
-    for key in (*RUN_SETTINGS, *wanted):
+    wanted = _required_groups()
+    for key in (*RUN_SETTINGS, *sorted(wanted)):
         if key not in config:
             raise ConfigError(f"{key}: is missing; do not remove it (`~{key}`)")
         if key in wanted and not isinstance(config[key], DictConfig):
@@ -547,58 +538,3 @@ def changed(config: DictConfig, key: str, value: object) -> DictConfig:
     OmegaConf.set_readonly(copied, False)
     OmegaConf.update(copied, key, value)
     return copied
-
-
-def job_key(config: DictConfig, base: Path) -> str:
-    """Ten hexadecimal digits for a composed ``config``: equal settings have equal keys.
-
-    The key names a job's folder in a sweep, on every machine, so that the same command finds what
-    is done. What a result does not depend on (``MACHINE``) is no part of it; a precision that
-    changes results is, and so are the absolute paths of the files in ``FILES``.
-
-    Args:
-        config: the composed configuration.
-        base: where relative paths start.
-    """
-    settings = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(settings, dict)
-    for name in MACHINE:
-        node, last = _parent(settings, name)
-        node.pop(last, None)
-    precision = OmegaConf.select(config, PRECISION, default="fp32")
-    if precision != "fp32":
-        settings["precision"] = precision
-    if not settings.get("audit", {}).get("canaries"):
-        settings.pop("audit", None)
-    for name in FILES:
-        node, last = _parent(settings, name)
-        if node.get(last) is not None:
-            node[last] = str(base / Path(str(node[last])).expanduser())
-    return digest(_plain(settings))
-
-
-def digest(content: Any) -> str:
-    """The first ten hexadecimal digits of the SHA-256 of JSON content, its keys sorted."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def _parent(settings: dict, name: str) -> tuple[dict, str]:
-    """The mapping that holds the setting of this dotted ``name``, and the name's last part."""
-    *path, last = name.split(".")
-    for step in path:
-        settings = settings.get(step) or {}
-    return settings, last
-
-
-def _plain(value: Any) -> Any:
-    """JSON content in which 5 and 5.0 are the same number."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        if value.is_integer():
-            return int(value)
-        return repr(value)
-    return value

@@ -20,6 +20,7 @@ from fl_app.config.own_classes import conf_folders
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be chosen
+STRATEGY_GROUPS = {"aggregation": "robust"}  # in the defaults of some strategies only, and of which
 
 Roots = tuple[Path, ...]  # our conf/ first, then those of the user's own folders
 Slot = tuple[str, str]  # where in the configuration, and the class that is built there

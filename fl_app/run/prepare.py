@@ -30,8 +30,9 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
-from murmur.learning.metrics import chance, linear_accuracy
-from murmur.learning.process import LARGE, has_kernels
+from fl_app.run.scores import leading_score
+from murmur.learning.metrics import chance, linear_score
+from murmur.learning.process import MIN_LARGE_PARAMETERS, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
@@ -61,6 +62,7 @@ class Ready:
         rounds: how many there will be.
         adversary: against whom its rows state ε, in words.
         labels: of the server's test set, for ``progress.closing_note``.
+        score: the leading one, by its name in a row.
 
     What validated it is gone, with a model of its own: the ServerApp builds another.
     """
@@ -73,6 +75,7 @@ class Ready:
     rounds: int
     adversary: str
     labels: NDArray[np.int64]
+    score: str = "accuracy"
 
     def run(self) -> None:
         """Run to the end; what stopped an earlier attempt is forgotten first.
@@ -137,8 +140,9 @@ def prepare(
         rounds=experiment.federation.num_rounds,
         adversary=THREATS[Threat(experiment.strategy.setup.budget.threat)],
         labels=experiment.strategy.setup.test.labels,
+        score=leading_score(experiment.config),
     )
-    if experiment.trainer.num_parameters >= LARGE:
+    if experiment.trainer.num_parameters >= MIN_LARGE_PARAMETERS:
         del experiment
         gc.collect()  # its parts refer to each other, and would stay until Python looks for such
     return ready
@@ -231,7 +235,7 @@ def budget_line(budget: Budget) -> str:
 
 
 def expectation(experiment: Experiment) -> str | None:
-    """The accuracy that noise leaves, and what would help; None where nobody can tell."""
+    """The leading score that noise leaves, and what would help; None where nobody can tell."""
     strategy = experiment.strategy
     planned = strategy.foretold()
     if planned is not None:
@@ -244,7 +248,7 @@ def expectation(experiment: Experiment) -> str | None:
     if not strategy.setup.budget.is_private:
         return None
     ratio = strategy.signal_to_noise()
-    if ratio is None and strategy.own_models is not None:
+    if ratio is None and strategy.rounds.own_models is not None:
         return (
             "expected: about what each client's model learns from its own data, which is not "
             "noised; what comes of the others' is seen beside strategy=local_only"
@@ -272,16 +276,19 @@ def kept_share(ratio: float) -> float:
 def _left_of(experiment: Experiment, share: float, from_chance: bool = True) -> str:
     """What to expect where noise leaves ``share``: of the gain over chance, or of the score."""
     test = experiment.strategy.setup.test
-    guessed = chance(test.labels)
+    score = leading_score(experiment.config)
+    is_auc = score == "auc"
+    guessed = 0.5 if is_auc else chance(test.labels)
+    named = "AUC " if is_auc else ""
     if not share:
-        return f"expect no better than chance ({guessed:.2f})"
+        return f"expect no better than chance ({named}{guessed:.2f})"
     clean = None
     if experiment.trainer.num_parameters == _linear(test):
-        clean = linear_accuracy(test.images, test.labels)
+        clean = linear_score(test.images, test.labels, "auc" if is_auc else "accuracy")
     if clean is not None:
         base = guessed if from_chance else 0.0
         about = base + share * (clean - base)
-        return f"expect about {about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
+        return f"expect about {named}{about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
     of = f"what it gains over chance ({guessed:.2f}) without noise"
     if not from_chance:
         of = f"its score without noise (chance {guessed:.2f})"

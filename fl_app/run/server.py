@@ -27,6 +27,7 @@ from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.population import Population
+from fl_app.run.scores import ROW_SCORES
 from murmur.algorithms.gradient_rounds import start_from_names
 from murmur.format import format_number
 from murmur.learning.data.datasets import Dataset
@@ -94,7 +95,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     _require_within_budget(strategy)
     if config.evaluation.server is not None:
         try:
-            strategy.switch_on(
+            strategy.rounds.switch_on(
                 build(config.evaluation.server, "evaluation", setup, knobs=config.evaluation)
             )
         except ValueError as error:
@@ -130,7 +131,7 @@ def _add_canaries(config: DictConfig, client: Client, strategy: CohortStrategy) 
         raise ConfigError("audit=canaries: joins simulations only; set audit=none")
     require("audit.canaries", config.audit.canaries, int)
     try:
-        strategy.canaries = CanaryClients(client, strategy, config.audit.canaries)
+        strategy.rounds.canaries = CanaryClients(client, strategy, config.audit.canaries)
     except ValueError as error:
         raise ConfigError(f"audit.{error}") from error
 
@@ -160,7 +161,7 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
             raise ConfigError(f"strategy={strategy.setup.strategy}: {error}") from error
         raise
     if planned > budget.epsilon * (1 + _ROUNDING):
-        why = departures(strategy.planned(), budget.protected, strategy.adjacency)
+        why = departures(strategy.claims().planned(), budget.protected, strategy.adjacency)
         because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
@@ -177,7 +178,7 @@ def planned_epsilon(strategy: CohortStrategy) -> float:
     """
     budget = strategy.setup.budget
     return epsilon(
-        strategy.planned(),
+        strategy.claims().planned(),
         budget.delta,
         Threat(budget.threat),
         strategy.adjacency,
@@ -264,6 +265,8 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
     whose each test example is, ``accuracy_over_owners`` joins them unasked. A user's own are for
     simulations only.
 
+    Those that rows carry by themselves (``scores.ROW_SCORES``) may be named too, and are left out.
+
     Args:
         config: its groups evaluation and federation are read.
         dataset: whose test set is scored; every score is tried with its labels here.
@@ -279,6 +282,9 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
         names = OmegaConf.to_container(names)
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    if "auc" in names and dataset.num_classes != 2:
+        raise ConfigError("evaluation.metrics=auc: is of two classes; take roc_auc_score")
+    names = [name for name in names if name not in ROW_SCORES]
     own = own_part if config.federation.devices is None else _simulated_only
     try:
         found = metrics(names, dataset.num_classes, own, dataset.test.labels)

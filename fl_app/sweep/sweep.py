@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from fl_app.config.composition import compose, digest, job_key
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import digest, job_key
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from fl_app.sweep.search import Search, is_search
@@ -48,7 +49,7 @@ class Job:
     """One job of a sweep.
 
     Attributes:
-        key: ten hexadecimal digits that follow from the settings (``composition.job_key``), and the
+        key: ten hexadecimal digits that follow from the settings (``job_key``), and the
             name of the job's folder.
         overrides: the words that differ from a run without settings.
     """

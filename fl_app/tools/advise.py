@@ -253,7 +253,7 @@ def epsilon(argv: list[str]) -> int:
     Raises:
         ValueError, ConfigError: an error, a probability or a count that cannot be.
     """
-    from murmur.algorithms.protected_results import ResultSettings, epsilon_for_error
+    from murmur.algorithms.protected_evaluation import ResultSettings, epsilon_for_error
 
     given = parser_of("advise epsilon").parse_args(argv)
     if given.results < 1:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
 _OWN = ("accuracy", "loss", "auc")  # of every run
-_FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_accuracy``
+_FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_score``
 _OF_PROBABILITIES = ("log_loss", "d2_log_loss_score")  # whose argument older versions call y_pred
 CLUSTERINGS = ("silhouette", "calinski_harabasz", "davies_bouldin")  # scores of them
 _SIGMAS = 4.0  # above noise, or chance
@@ -59,14 +59,17 @@ def is_at_chance(accuracy: float, labels: NDArray[np.int64]) -> bool:
     return accuracy <= guessed + 2 * error
 
 
-def linear_accuracy(features: NDArray[np.float32], labels: NDArray[np.int64]) -> float | None:
-    """Accuracy of ridge regression that is trained on four fifths and scored on the last, in turn.
+def linear_score(
+    features: NDArray[np.float32], labels: NDArray[np.int64], score: str = "accuracy"
+) -> float | None:
+    """Score of ridge regression that is trained on four fifths and scored on the last, in turn.
 
     What a linear model reaches without noise, estimated from labelled examples alone.
 
     Args:
         features: (n, ...), of which the first ``_MOST_FITTED`` examples are used.
         labels: (n,).
+        score: ``accuracy``, or ``auc`` of two classes.
 
     Returns:
         None for fewer than ``_FEWEST_FITTED`` examples, or a single class.
@@ -80,13 +83,14 @@ def linear_accuracy(features: NDArray[np.float32], labels: NDArray[np.int64]) ->
     kernel = rows @ rows.T / size**2 + 1.0  # and the offset
     targets = np.eye(int(labels.max()) + 1)[labels]
     fifth = np.arange(len(labels)) % 5
-    right = 0
+    logits = np.zeros_like(targets)
     for each in range(5):
         out, rest = fifth == each, fifth != each
         ridge = kernel[np.ix_(rest, rest)] + _PENALTY * np.eye(int(rest.sum()))
-        logits = kernel[np.ix_(out, rest)] @ np.linalg.solve(ridge, targets[rest])
-        right += int(np.sum(logits.argmax(axis=1) == labels[out]))
-    return right / len(labels)
+        logits[out] = kernel[np.ix_(out, rest)] @ np.linalg.solve(ridge, targets[rest])
+    if score == "auc":
+        return area_under_curve(logits[:, 1] - logits[:, 0], labels)
+    return float(np.mean(logits.argmax(axis=1) == labels))
 
 
 def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
@@ -151,7 +155,8 @@ def metrics(
             Of two classes scikit-learn's score class 1, torchmetrics' average over both unless
             their settings say ``task: binary``. ``module.name`` is one of the user's
             own, and is called ``name`` in the result: a function of logits, labels and its
-            settings, or a class that is built with its settings and called with both.
+            settings, or a class that is built with its settings and called with both. It gets
+            NumPy arrays, a module of PyTorch tensors (``_own``).
         num_classes: number of logits.
         own: finds what ``module.name`` stands for; None: there are no such scores.
         labels: those that the scores will be taken with, if they are known.
@@ -241,20 +246,40 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 
     Args:
         name: its path, for errors.
-        thing: takes logits (N, C) and labels (N,).
+        thing: takes logits, float32 (N, C), and labels, int64 (N,): NumPy arrays, or tensors where
+            it is a module of PyTorch, as metrics of torchmetrics are.
         settings: of the function or of the class.
 
     Raises:
         ValueError: it does not take these settings.
     """
+    import torch
+
     try:
         function: Any = partial(thing, **settings)
         if inspect.isclass(thing):
             function = thing(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
+    if isinstance(function, torch.nn.Module):
+        return _of_tensors(function)
     # Copies, for what a user's function does to its arguments must not reach the next score.
     return lambda logits, labels: float(function(logits.copy(), labels.copy()))
+
+
+def _of_tensors(module: Any) -> Metric:
+    """A module of PyTorch as a score; one of torchmetrics forgets what it was called with."""
+
+    def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+        import torch
+
+        with torch.no_grad():
+            found = module(torch.tensor(logits), torch.tensor(labels))
+        if hasattr(module, "reset"):
+            module.reset()
+        return float(found)
+
+    return score
 
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:

@@ -25,7 +25,7 @@ from murmur.privacy.events import (
 from murmur.privacy.neighbours import departure
 
 if TYPE_CHECKING:
-    from murmur.privacy.accounting import Spend
+    from murmur.privacy.accounting import PrivacyCost
 
 
 MAX_NAMED_CLIENTS = 1000  # clients that a statement names one by one
@@ -188,10 +188,10 @@ class Guarantee:
             exposure = grouped(exposure)
         threat = Threat(exposure.threat)
 
-        def proven(event: Event) -> "Spend":
+        def proven(event: Event) -> "PrivacyCost":
             return accounting.epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
 
-        def assumed(event: Event) -> "Spend":
+        def assumed(event: Event) -> "PrivacyCost":
             return accounting.epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
 
         events = set(exposure.clients.values())

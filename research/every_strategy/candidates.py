@@ -129,7 +129,7 @@ CANDIDATES: dict[str, list[list[str]]] = {
         *_each("strategy.K", 1, 2),
         *(["strategy.K=2", *words] for words in of_frontier("disjoint", LIKE_DIGITS).values()),
     ],
-    "robust": [_TEN_ROUNDS, _THREE_ROUNDS, [*_THREE_ROUNDS, "strategy.aggregation=trimmed_mean"]],
+    "robust": [_TEN_ROUNDS, _THREE_ROUNDS, [*_THREE_ROUNDS, "aggregation=trimmed_mean"]],
     "scaffold": [[*_TEN_ROUNDS, f"strategy.control_scale={scale}"] for scale in (1, 6, 20)],
     "votes": [["strategy.K=80"], *of_frontier("votes", LIKE_DIGITS).values()],
 }

@@ -184,7 +184,7 @@ def _validate(words: Sequence[str]) -> dict[str, float]:
 def pseudo_label_accuracy(run: RunFolder, config) -> float | None:
     """Share of the pseudo-labels that are right; None without any."""
     checkpoint = run.load_checkpoint()
-    targets = None if checkpoint is None else checkpoint.state.get("targets")
+    targets = None if checkpoint is None else checkpoint.run.algorithm.get("targets")
     if targets is None or not len(targets):
         return None
     labels = population(config).dataset.train.labels

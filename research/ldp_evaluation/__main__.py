@@ -28,7 +28,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from murmur.algorithms.protected_results import (
+from murmur.algorithms.protected_evaluation import (
     PRIVACY,
     UNITS,
     Decoded,
@@ -69,7 +69,7 @@ def vectors_of(folder: RunFolder, words: Sequence[str]) -> tuple[NDArray[np.floa
     checkpoint = folder.load_checkpoint()
     if checkpoint is None:
         raise SystemExit(f"{folder.path}: holds no checkpoint; run with keep_checkpoints=true")
-    trainer.load(checkpoint.model)
+    trainer.load(checkpoint.run.model)
     images = people.dataset.train.images
     rows = [assignments(trainer, images[shard]).mean(axis=0) for shard in people.shards]
     return np.stack(rows), min(people.client_sizes())

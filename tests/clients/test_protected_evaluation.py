@@ -7,7 +7,7 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
-from murmur.algorithms.protected_results import CLEAN_TOTAL
+from murmur.algorithms.protected_evaluation import CLEAN_TOTAL
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget

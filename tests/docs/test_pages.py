@@ -1,6 +1,7 @@
 """The pages are short, plain and of one kind each, and say what the project's files say."""
 
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -10,11 +11,9 @@ from fl_app.config.conf_files import groups
 from fl_app.run import results
 from murmur.privacy import policy_file
 from murmur.privacy.ledger import chain
-from murmur.privacy.policy import MECHANISMS
+from murmur.privacy.policy_terms import MECHANISMS
 
-# Written anew by their own engineer; what is said of the others follows for these.
-OPEN = ("deploy/README.md", "deploy/policies/README.md", "docs/dpia.md", "docs/for-owners.md")
-PAGES = [page for page in style.pages() if page.name not in OPEN]
+PAGES = style.pages()
 DOCS = style.ROOT / "docs"
 READERS = ("compare", "build", "bring", "answer", "write")
 
@@ -40,6 +39,11 @@ def test_no_sentence_of_a_page_is_long(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_says_its_kind(page):
     assert page.kind is not None or page.name == "README.md" or page.name.startswith("deploy/")
+
+
+def test_what_owners_and_their_machines_need_is_short():
+    names = ("deploy/README.md", "deploy/policies/README.md", "docs/dpia.md", "docs/for-owners.md")
+    assert sum(page.words for page in PAGES if page.name in names) <= 5_000
 
 
 def test_long_sentences_are_found_in_paragraphs_and_lists():
@@ -107,3 +111,24 @@ def test_the_history_of_security_is_short_and_names_tests_that_exist():
     assert len(text.splitlines()) <= 80
     for path in re.findall(r"tests/[\w./]+", text):
         assert (style.ROOT / path.rstrip(".")).exists(), path
+
+
+def test_the_changelog_is_short_and_names_every_release():
+    text = (style.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 55
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == "Unreleased"
+
+
+def test_a_hosted_check_names_targets_of_make_that_exist():
+    makefile = (style.ROOT / "Makefile").read_text(encoding="utf-8")
+    project = tomllib.loads((style.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [path] = (style.ROOT / ".github" / "workflows").glob("*.yml")
+    [job] = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+    versions = job["strategy"]["matrix"]
+    assert versions == {"python": ["3.11", "3.12", "3.13"], "flower": ["1.41", "1.42"]}
+    assert project["requires-python"] == ">=3.11,<3.14"
+    assert "flwr>=1.41,<1.43" in project["dependencies"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    targets = re.findall(r"(?<=[ \n])[a-z-]+(?![\w=.-])", " ".join(commands).replace("make", ""))
+    assert {"check", "test", "test-flower"} <= set(targets)
+    assert all(f"\n{target}:" in makefile for target in targets)

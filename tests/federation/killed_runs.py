@@ -56,7 +56,7 @@ RUNS = {
     "centralised": ["federation.num_clients=1"],
     "local_only": [],
     "fedper": [],
-    "robust": ["strategy.aggregation=trimmed_mean"],
+    "robust": ["aggregation=trimmed_mean"],
     "votes": ["privacy.secure_aggregation=simulated"],
 }
 

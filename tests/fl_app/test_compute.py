@@ -7,8 +7,9 @@ from omegaconf import OmegaConf
 from clients.fedavg import FedAvgClient
 from fl_app.config import composition
 from fl_app.config.building import build
-from fl_app.config.composition import compose, job_key
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import job_key
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
@@ -17,6 +18,7 @@ from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import Checkpoint, RowLines, RunFolder
 from murmur.privacy.ledger import Ledger
+from murmur.round.run_state import RunState
 
 SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]
 STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
@@ -26,7 +28,7 @@ def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
     InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
-    model = results.load_checkpoint().model
+    model = results.load_checkpoint().run.model
     return model, results.rows()
 
 
@@ -173,7 +175,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
     configs = [compose([*SMALL, *more]) for more in ([], ["compute.precision=bf16"])]
     assert len({job_key(config, tmp_path) for config in configs}) == 2
     settings = [OmegaConf.to_container(config) for config in configs]
-    checkpoint = Checkpoint(0, np.zeros(0), {}, {}, "run", settings[0], [], RowLines())
+    checkpoint = Checkpoint(RunState(0, np.zeros(0)), "run", settings[0], [], RowLines())
     checkpoint.require_settings(settings[0])
     with pytest.raises(
         ConfigError, match=r"^compute\.precision=bf16: this run was started with fp32"

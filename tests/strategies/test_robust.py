@@ -5,18 +5,20 @@ import math
 import numpy as np
 import pytest
 from flwr.serverapp.strategy.fedtrimmedavg import trim_mean
+from omegaconf import OmegaConf
 
 from clients.fedavg import FedAvgClient
-from fl_app.config.composition import compose
+from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import DiscreteGaussianEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.central import NoisedRows
-from strategies.robust import krum
+from strategies.robust import Krum, krum
 from tests.fl_app.running import run_inline
 
 SMALL = [
@@ -25,14 +27,18 @@ SMALL = [
 ]
 CENTRAL = ["protection=rows", "privacy=local", "privacy.threat=central"]
 ADAPTIVE = ["protection.clipping.adaptive=true", "protection.clipping.bit_noise=5"]
-RULES = ["median", "trimmed_mean", "krum"]
+SETTINGS = {
+    "median": [],
+    "trimmed_mean": ["aggregation.trimmed=0.2"],
+    "krum": ["aggregation.malicious=2"],
+}
 
 
 def strategy(*words):
     return Experiment(compose([*SMALL, "strategy=robust", *words])).strategy
 
 
-@pytest.mark.parametrize("rule", [*RULES, None])
+@pytest.mark.parametrize("rule", [*SETTINGS, None])
 def test_a_hostile_client_moves_a_mean_and_no_robust_aggregate(tmp_path, monkeypatch, rule):
     train = FedAvgClient.train
 
@@ -44,8 +50,7 @@ def test_a_hostile_client_moves_a_mean_and_no_robust_aggregate(tmp_path, monkeyp
     monkeypatch.setattr(FedAvgClient, "train", hostile)
     words = ["strategy=fedavg"]
     if rule is not None:
-        words = ["strategy=robust", f"strategy.aggregation={rule}", "strategy.trimmed=0.2"]
-        words += ["strategy.malicious=2"]
+        words = ["strategy=robust", f"aggregation={rule}", *SETTINGS[rule]]
     last = run_inline(tmp_path, *words, "strategy.local.epochs=10", small=SMALL).rows()[-1]
     assert last["answered"] == 8
     assert (last["accuracy"] > 0.6) == (rule is not None)
@@ -53,9 +58,11 @@ def test_a_hostile_client_moves_a_mean_and_no_robust_aggregate(tmp_path, monkeyp
 
 def test_rows_are_aggregated_by_flower_s_own_functions():
     rows = np.random.default_rng(1).normal(size=(9, 5))
-    trimmed = strategy("strategy.aggregation=trimmed_mean", "strategy.trimmed=0.2")
-    assert np.array_equal(trimmed.aggregate(rows), trim_mean(rows, 0.2))
-    assert np.array_equal(strategy().aggregate(rows), np.median(rows, axis=0))
+    trimmed = strategy("aggregation=trimmed_mean", "aggregation.trimmed=0.2")
+    assert np.array_equal(trimmed.aggregation.aggregate(rows), trim_mean(rows, 0.2))
+    assert np.array_equal(strategy().aggregation.aggregate(rows), np.median(rows, axis=0))
+    multi = strategy("aggregation=krum", "aggregation.selected=3").aggregation
+    assert np.array_equal(multi.aggregate(rows), krum(rows, 0, 3))
     assert krum(rows, 2, 1).tolist() in rows.tolist()
     assert np.allclose(krum(rows, 0, 9), rows.mean(axis=0))
 
@@ -103,9 +110,12 @@ def test_noise_made_for_a_mean_is_refused(protection):
         (["privacy.secure_aggregation=on"], "each client's own contribution"),
         ([*CENTRAL, *ADAPTIVE], "clipping.adaptive"),
         ([*CENTRAL, "federation.schedule=poisson", "federation.clients_per_round=4"], "poisson"),
-        (["strategy.aggregation=krum", "strategy.malicious=3"], "malicious=3"),
-        (["strategy.aggregation=mean"], "median"),
-        (["strategy.trimmed=0.5"], "trimmed=0.5"),
+        (["aggregation=krum", "aggregation.malicious=3"], "aggregation.malicious=3"),
+        (["aggregation=mean"], "median"),
+        (["aggregation.malicious=1"], "type aggregation=krum aggregation.malicious=1"),
+        (["strategy.aggregation=krum"], "set aggregation=krum"),
+        (["strategy=fedavg", "aggregation=krum"], "is for strategy=robust"),
+        (["aggregation=trimmed_mean", "aggregation.trimmed=0.5"], "aggregation.trimmed=0.5"),
     ],
 )
 def test_what_it_cannot_keep_is_refused(words, said):
@@ -129,14 +139,14 @@ def test_the_bit_of_an_adaptive_norm_is_paid_for_beside_a_noised_sum():
     budget = Budget(4.0, 1e-5, rounds=10, threat="central")
     rows = NoisedRows(budget, Cohorts(8, 8), clipping=clipping)
     assert rows.update_multiplier > 1.1 * rows.noise_multiplier
-    assert epsilon(rows.planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
+    assert epsilon(rows.claims().planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
 
 
 def test_no_adversary_is_stated_who_sees_sums_only():
     words = ["protection=distributed", "privacy=local", "privacy.secure_aggregation=simulated"]
     found = strategy(*words, "privacy.threat=local", "privacy.epsilon=8")
-    found.participations.update(range(8))
-    assert [exposure.threat for exposure in found.exposures()] == [Threat.LOCAL]
+    found.rounds.participations.update(range(8))
+    assert [exposure.threat for exposure in found.claims().exposures()] == [Threat.LOCAL]
 
 
 @pytest.mark.parametrize("threat", ["local", "central"])
@@ -148,3 +158,20 @@ def test_a_budget_is_kept_and_stated(tmp_path, threat):
     stated = next(each for each in done.statement()["guarantees"] if each["threat"] == threat)
     assert 0.98 * 20 < stated["proven_total"] <= 20
     assert math.isfinite(done.rows()[-1]["loss"])
+
+
+OLD = {"aggregation": "krum", "trimmed": 0.1, "malicious": 2, "selected": 1}  # keys of the strategy
+
+
+def test_a_recorded_run_with_the_earlier_keys_is_read(tmp_path):
+    words = [*SMALL, "strategy=robust", "aggregation=krum", "aggregation.malicious=2"]
+    recorded = OmegaConf.to_container(compose(words))
+    del recorded["aggregation"], recorded["strategy"]["server"]["aggregation"]
+    recorded["strategy"] |= OLD
+    path = tmp_path / "config.yaml"
+    OmegaConf.save(OmegaConf.create(recorded), path)
+    read = Experiment(load(path)).strategy.aggregation
+    assert (type(read), read.malicious, read.selected) == (Krum, 2, 1)
+    run = RunFolder(tmp_path)
+    run.save_overrides(["strategy=robust", "strategy.aggregation=krum", "strategy.malicious=2"])
+    assert run.overrides() == ["strategy=robust", *words[-2:]]

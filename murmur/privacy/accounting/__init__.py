@@ -20,11 +20,11 @@ from murmur.privacy.accounting.flatten import Threat, UnsupportedEventError, Vie
 from murmur.privacy.events import Adjacency, Unit
 
 if TYPE_CHECKING:
-    from murmur.privacy.accounting.compose import Spend, epsilon
+    from murmur.privacy.accounting.compose import PrivacyCost, epsilon
 
 __all__ = [
     "Adjacency",
-    "Spend",
+    "PrivacyCost",
     "Threat",
     "Unit",
     "UnsupportedEventError",

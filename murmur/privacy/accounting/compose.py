@@ -28,7 +28,7 @@ _METHODS = {
 
 
 @dataclass(frozen=True)
-class Spend:
+class PrivacyCost:
     """Cost of events at one δ against one adversary.
 
     Attributes:
@@ -53,7 +53,7 @@ def epsilon(
     *,
     unit: Unit | None = None,
     assumptions: Iterable[str] | None = (),
-) -> Spend:
+) -> PrivacyCost:
     """Cost of ``event`` to a unit at ``delta``, as ``threat`` sees it. Results are cached.
 
     Args:
@@ -81,7 +81,7 @@ def epsilon(
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(event: Event, delta: float, view: View) -> Spend:
+def _epsilon(event: Event, delta: float, view: View) -> PrivacyCost:
     """``epsilon`` for a view, with what sums that hide nothing cost.
 
     With probability ``failed`` at most some sum shows a client's message. That is added to δ; where
@@ -98,7 +98,7 @@ def _epsilon(event: Event, delta: float, view: View) -> Spend:
     return min(spends, key=lambda spend: spend.epsilon)
 
 
-def _spend(event: Event, delta: float, view: View) -> Spend:
+def _spend(event: Event, delta: float, view: View) -> PrivacyCost:
     """The least of all bounds, sums being taken to hide what they say."""
     leaves = flatten(event, view)
     bounds = {"none": math.inf}
@@ -106,7 +106,7 @@ def _spend(event: Event, delta: float, view: View) -> Spend:
     if not any(isinstance(leaf, events.NonPrivateEvent) for leaf in leaves):
         bounds = _bounds(leaves, delta)
     best = min(bounds, key=lambda name: bounds[name])
-    return Spend(bounds[best], _METHODS[best], bounds)
+    return PrivacyCost(bounds[best], _METHODS[best], bounds)
 
 
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from murmur.learning.models import Dropout, Flatten
-from murmur.learning.process import LARGE
+from murmur.learning.process import MIN_LARGE_PARAMETERS
 from murmur.learning.training.backends import Backend, InferenceFn
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import TrainSingle
@@ -285,7 +285,7 @@ class ManualBackend(StagedBackend):
             batch: B.
             descend: whether the stages' targets are the parameters themselves; else the gradient.
         """
-        if self._flat.num_parameters >= LARGE:
+        if self._flat.num_parameters >= MIN_LARGE_PARAMETERS:
             self._plan.cache_clear()  # a large model's activations are there for one size at a time
         targets = self._parameters
         if not descend:

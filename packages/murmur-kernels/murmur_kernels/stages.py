@@ -12,8 +12,8 @@ channels-last. The rules that let stages share memory:
   a view into a flat vector: target ← weight_factor·target + scale·(gradient summed over the batch).
   With the parameters themselves as the target, that one operation is gradient and descent at once.
 
-Parameters lie in such a vector as ``stored_views`` has them. The stages that compute in bfloat16 are
-in ``half``.
+Parameters lie in such a vector as ``stored_views`` has them. ``half`` has stages that compute in
+bfloat16.
 """
 
 import math

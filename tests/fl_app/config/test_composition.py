@@ -12,14 +12,23 @@ from omegaconf import OmegaConf
 from fl_app.cli import main as murmur
 from fl_app.config.building import build
 from fl_app.config.composition import compose, for_hydra
-from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, groups
+from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, STRATEGY_GROUPS, groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, in_typed_keys, to_overrides, to_run_config
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
-PARTS = {group: names for group, names in groups().items() if group not in OPTIONAL_GROUPS}
+PARTS = {
+    group: names
+    for group, names in groups().items()
+    if group not in {*OPTIONAL_GROUPS, *STRATEGY_GROUPS}
+}
 # Overlays are composed one by one, the parts of a run one of each group at a time.
 OVERLAYS = [[f"{group}={name}"] for group, name in CHOICES if group in OPTIONAL_GROUPS]
+OVERLAYS += [
+    [f"{group}={name}", f"strategy={STRATEGY_GROUPS[group]}"]
+    for group, name in CHOICES
+    if group in STRATEGY_GROUPS
+]
 TOGETHER = [
     [f"{group}={names[number % len(names)]}" for group, names in PARTS.items()]
     for number in range(max(map(len, PARTS.values())))

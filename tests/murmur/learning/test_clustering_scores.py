@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from murmur.algorithms.protected_results import LaplaceResult, project
+from murmur.algorithms.protected_evaluation import LaplaceResult, project
 from murmur.learning.metrics import CLUSTERINGS, clustering_score, judge, rank_correlation
 from murmur.privacy.noise import NoiseGenerator
 

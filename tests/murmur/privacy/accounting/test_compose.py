@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.privacy.accounting import Spend, Threat, View, epsilon
+from murmur.privacy.accounting import PrivacyCost, Threat, View, epsilon
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.events import (
     Adjacency,
@@ -142,7 +142,7 @@ def test_a_ledger_of_many_different_releases_is_accounted_from_above():
 
 def test_spends_say_what_they_are():
     spend = epsilon(RepeatedEvent(LABEL, 50), 1e-5, Threat.LOCAL)
-    assert isinstance(spend, Spend)
+    assert isinstance(spend, PrivacyCost)
     assert set(spend.bounds) == {"basic", "rdp", "zcdp", "exact"}
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.algorithms.protected_results import (
+from murmur.algorithms.protected_evaluation import (
     PRIVACY,
     ChosenLabel,
     LabelResponse,
