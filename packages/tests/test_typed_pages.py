@@ -190,6 +190,7 @@ TYPED: dict[str, Typed | str] = {
         },
         read={"python": MEASURES},
     ),
+    "docs/dpia.md": Typed(first=A_RUN),
     "docs/engineers.md": Typed(
         read={"python -m examples": "typed by tests/examples/test_examples.py"}
     ),
