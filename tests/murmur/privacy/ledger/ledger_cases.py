@@ -56,8 +56,8 @@ def reseal(path, first):
     for entry in found[1:]:
         entry = entry._replace(previous=seal)
         statements.append(
-            f"UPDATE entries SET previous = x'{seal.hex()}', seal = x'{entry.contents_digest().hex()}' "
-            f"WHERE position = {entry.position}"
+            f"UPDATE entries SET previous = x'{seal.hex()}', "
+            f"seal = x'{entry.contents_digest().hex()}' WHERE position = {entry.position}"
         )
         seal = entry.contents_digest()
     edit(path, *statements)
