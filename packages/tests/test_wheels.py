@@ -64,12 +64,10 @@ class Environment:
         subprocess.run([*command, "--python", str(self.bin / "python"), str(wheel)], check=True)
 
     def files(self):
-        """Names of all files, and which distribution has recorded them."""
+        """Paths and digests of all files of the wheels, as their records have them."""
         records = sorted(self.site.glob("murmur_*.dist-info/RECORD"))
         found = [line for path in records for line in path.read_text().splitlines()]
-        return sorted(
-            line for line in found if "INSTALLER" not in line and "direct_url" not in line
-        )
+        return sorted(line for line in found if not WRITTEN.match(line))
 
     def murmur(self, *words, folder):
         """What `murmur` does here: its status, and what it says on standard error."""
