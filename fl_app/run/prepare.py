@@ -32,7 +32,7 @@ from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
 from fl_app.run.scores import leading_score
 from murmur.learning.metrics import chance, linear_score
-from murmur.learning.process import LARGE, has_kernels
+from murmur.learning.process import MIN_LARGE_PARAMETERS, has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
@@ -142,7 +142,7 @@ def prepare(
         labels=experiment.strategy.setup.test.labels,
         score=leading_score(experiment.config),
     )
-    if experiment.trainer.num_parameters >= LARGE:
+    if experiment.trainer.num_parameters >= MIN_LARGE_PARAMETERS:
         del experiment
         gc.collect()  # its parts refer to each other, and would stay until Python looks for such
     return ready

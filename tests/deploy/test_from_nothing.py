@@ -77,6 +77,7 @@ class Machine:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
+            "COLUMNS": "200",  # a row of a table is one line
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PWD": str(folder),
             **variables,
@@ -210,7 +211,7 @@ def test_three_devices_learn_twice_from_nothing_and_know_what_is_left(machines):
         lines = (folder / "rounds.jsonl").read_text().splitlines()
         (row,) = [json.loads(line) for line in lines][1:]
         assert row["answered"] == CLIENTS and row["failed"] == {}
-        assert metrics["accuracy"] > 0.7, metrics  # a class in ten is chance
+        assert metrics["accuracy"] > 0.5, metrics  # chance is 0.1
         for device in devices:
             (told,) = left_of(device)
             assert told == pytest.approx((counted, left), abs=0.05)
