@@ -23,12 +23,9 @@ from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
 from fl_app.run.data_card import MAX_WIDTH, data_card
 from fl_app.run.experiment import Experiment
-from murmur.compat.flower_grid import DeviceGrid, StrictGrid
+from murmur.compat.flower_grid import DeviceGrid, StrictGrid, look_often
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.round.task import RunError, in_words, printable_line
-
-# Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
-PULL_SECONDS = 0.01
 
 app = ServerApp()
 
@@ -51,8 +48,7 @@ def main(grid: Grid, context: Context) -> None:
     """
     limit_replies()
     pull_parts_soon()
-    if hasattr(grid, "pull_interval"):
-        grid.pull_interval = PULL_SECONDS
+    look_often(grid)
     config = _composed(context)
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
