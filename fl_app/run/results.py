@@ -157,7 +157,7 @@ class RunFolder:
         self._write("overrides.json", json.dumps(list(overrides)).encode())
 
     def overrides(self) -> list[str]:
-        """What was typed, with absolute paths (``Ready.overrides``).
+        """What was typed, with absolute paths (``ValidatedRun.overrides``).
 
         Raises:
             ConfigError: `murmur` did not start the run in this folder, or the file is damaged.

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import DiscreteGaussianEvent
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def strategy(*words):
-    return Experiment(compose([*SMALL, "strategy=robust", *words])).strategy
+    return ValidatedRun(compose([*SMALL, "strategy=robust", *words])).strategy
 
 
 @pytest.mark.parametrize("rule", [*SETTINGS, None])
@@ -170,7 +170,7 @@ def test_a_recorded_run_with_the_earlier_keys_is_read(tmp_path):
     recorded["strategy"] |= OLD
     path = tmp_path / "config.yaml"
     OmegaConf.save(OmegaConf.create(recorded), path)
-    read = Experiment(load(path)).strategy.aggregation
+    read = ValidatedRun(load(path)).strategy.aggregation
     assert (type(read), read.malicious, read.selected) == (Krum, 2, 1)
     run = RunFolder(tmp_path)
     run.save_overrides(["strategy=robust", "strategy.aggregation=krum", "strategy.malicious=2"])
