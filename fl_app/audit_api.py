@@ -16,7 +16,7 @@ from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from fl_app.tools.options import parser_of
 from murmur.compat.flower_messages import identify
-from murmur.round.client_evaluation import with_evaluation
+from murmur.privacy.exposure import with_evaluation
 from murmur.round.phase import Phase
 from murmur.round.question import Outcome
 from murmur.round.secure_summation import SecureSummation

@@ -182,7 +182,7 @@ class Federation:
             secure=SecureParties(site, people, rules, is_on=False),
             noise=noise,
         )
-        self.model = self.strategy.initial_parameters()
+        self.model = self.strategy.setup.initial_parameters()
 
     def run(self) -> Parameters:
         """Does all rounds of the budget from ``model`` on; returns the last model (d,)."""

@@ -75,7 +75,7 @@ class ClassMoments(Centred):
         """
         weights, offsets = class_moments.discriminants(
             self.releases.moments.matrices(total),
-            self.protected_units(self.round.answered),
+            self.protected_units(self.rounds.outcome.answered),
             self.constant,
             self.releases.moments.deviation(weight),
             self.shrinkage,

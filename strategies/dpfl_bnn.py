@@ -10,7 +10,7 @@ tell noise and shrinkage apart: ``debias`` divides by 2γ, ``scale_only`` multip
 sent without noise.
 
 There is no global model to test: every client has its own. In a simulation the researcher may look
-at all of them (``strategies.parts.OwnModels``); those reports are no part of the protocol.
+at all of them (``murmur.round.own_models``); those reports are no part of the protocol.
 """
 
 import math
@@ -21,8 +21,8 @@ import numpy as np
 from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.learning.codec import BitCodec, Integers
 from murmur.privacy.events import Event, NonPrivateEvent
-from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
-from strategies.parts import OwnModels
+from murmur.round.own_models import OwnModels
+from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup
 
 # How far clients agree on a bit: what brings the accuracies below onto the forecast's curve.
 _AGREEMENT = 0.6
@@ -84,7 +84,7 @@ class DPFLBNN(CohortStrategy):
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
         names = ["accuracy", "accuracy_server_signs"]
-        self.own_models = OwnModels(setup, self.sums, names, evaluate_every)
+        self.rounds.own_models = OwnModels(setup, self.rounds.sums, names, evaluate_every)
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise.
@@ -137,23 +137,24 @@ class DPFLBNN(CohortStrategy):
         """
         return NonPrivateEvent() if self.flip == "tensor" else self.release.event()
 
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """Theorem 1 for one round and for the rounds of the most frequent participant.
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
+        """The usual ones; Theorem 1 is one claim, which names no adversary, so it is beside each.
 
-        It counts one bit of a client. None without noise, or where δ is 0.
+        It counts one bit of a client, for one round and for the rounds of the most frequent
+        participant. None without noise, or where δ is 0.
         """
         gamma = self.release.gamma
         delta = self.setup.budget.delta
-        if gamma is None or delta == 0:
-            return None, None
-        rounds = max(self.participations.values(), default=0)
-        total = claimed_epsilon(gamma, rounds, delta) if rounds else 0.0
-        return claimed_epsilon(gamma, 1, delta), total
-
-    def exposures(self) -> list[Exposure]:
-        """Each adversary beside the paper's one claim, which names none."""
-        per_round, total = self.claimed_epsilon()
-        return [
-            replace(exposure, claimed_per_round=per_round, claimed_total=total)
-            for exposure in super().exposures()
-        ]
+        if gamma is not None and delta > 0:
+            rounds = max(self.rounds.participations.values(), default=0)
+            total = claimed_epsilon(gamma, rounds, delta) if rounds else 0.0
+            claimed = claimed_epsilon(gamma, 1, delta), total
+        usual = super().claims(claimed, before)
+        each, whole = claimed
+        return replace(
+            usual,
+            exposures=lambda: [
+                replace(exposure, claimed_per_round=each, claimed_total=whole)
+                for exposure in usual.exposures()
+            ],
+        )

@@ -11,8 +11,7 @@ import numpy as np
 from murmur.algorithms.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from strategies.base import Adjacency, CohortStrategy, Exposure, Parameters, ServerSetup
-from strategies.parts import RecordPaths
+from strategies.base import Adjacency, Claimed, Claims, CohortStrategy, Parameters, ServerSetup
 
 
 class DpSgdFedAvg(CohortStrategy):
@@ -44,7 +43,6 @@ class DpSgdFedAvg(CohortStrategy):
         self.sizes = setup.client_sizes
         self.unit = setup.budget.record_unit
         self.schedule = local.schedule(setup.budget.releases, self.unit)
-        self.paths = RecordPaths(self, self._path)
         for client in range(len(self.sizes)):
             self._upload(client)  # ValueError here rather than in the first round
 
@@ -75,26 +73,17 @@ class DpSgdFedAvg(CohortStrategy):
         return self.schedule.event(budget.epsilon, budget.delta, self.sizes[client])
 
     def _path(self, client: int) -> Event:
-        count = self.participations[client]
+        count = self.rounds.participations[client]
         return ComposedEvent((RepeatedEvent(self._upload(client), count),) if count else ())
 
     def release_event(self) -> Event:
         """One upload of the client that spends most in a round, whether it is asked or not."""
-        return self.paths.worst(map(self._upload, range(len(self.sizes))))
+        return self.rounds.costliest(map(self._upload, range(len(self.sizes))))
 
-    def spent(self) -> Event:
-        """All that the most exposed client has released so far."""
-        return self.paths.spent()
-
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The budget of the run."""
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
+        """Each client's uploads, as whoever sees its messages does; the budget is claimed."""
         budget = self.setup.budget
-        return None, budget.epsilon if budget.is_private else None
-
-    def planned(self) -> Event:
-        """All uploads of the client that spends most."""
-        return RepeatedEvent(self.release_event(), self.setup.budget.releases)
-
-    def exposures(self) -> list[Exposure]:
-        """Whoever sees the clients' messages."""
-        return self.paths.exposures("a curious server, which reads every client's message")
+        if budget.is_private:
+            claimed = None, budget.epsilon
+        server = "a curious server, which reads every client's message"
+        return self.rounds.claims_of_paths(self._path, server, claimed)

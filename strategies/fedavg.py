@@ -9,6 +9,7 @@ training.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
-from strategies.base import CohortStrategy, Event, Exposure, Parameters, ServerSetup
+from strategies.base import Claimed, Claims, CohortStrategy, Event, Parameters, ServerSetup
 
 
 class FedAvg(CohortStrategy):
@@ -58,7 +59,7 @@ class FedAvg(CohortStrategy):
         self.extendable = own.extendable
         self.algorithm = f"{type(self).algorithm} ({own.name})"
         super().__init__(setup)
-        if own.always_published and self.sums.settings.is_on:
+        if own.always_published and self.rounds.sums.settings.is_on:
             raise ValueError(
                 "secure_aggregation=on: a sum of too few clients is lost as a whole, so that one "
                 "client more or less moves it by more than its update; set "
@@ -106,8 +107,8 @@ class FedAvg(CohortStrategy):
         noise = self.setup.noise("update", number)
         mean = self.protection.mean(number, total, weight, noise)
         mean *= self.codec().grid
-        if self.canaries is not None:
-            self.canaries.observe(mean)
+        if self.rounds.canaries is not None:
+            self.rounds.canaries.observe(mean)
         return self.apply(number, model, self.parts.split(mean))
 
     def apply(
@@ -152,17 +153,17 @@ class FedAvg(CohortStrategy):
         """
         return self.protection.release_event()
 
-    def exposures(self) -> list[Exposure]:
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
         """Those who see the models, where the protection is the server's, and the server."""
-        return [*self.protection.published(self.participations), *super().exposures()]
-
-    def spent(self) -> Event:
-        """What the budget's adversary has seen of the most exposed client."""
-        return self.protection.spent(self.participations) or super().spent()
-
-    def planned(self) -> Event:
-        """The same over the whole run."""
-        return self.protection.planned() or super().planned()
+        usual = super().claims(claimed, before)
+        protection = self.protection
+        participations = self.rounds.participations
+        return replace(
+            usual,
+            exposures=lambda: [*protection.published(participations), *usual.exposures()],
+            spent=lambda: protection.spent(participations) or usual.spent(),
+            planned=lambda: protection.planned() or usual.planned(),
+        )
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from murmur.algorithms.fedper import shared_size
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
+from murmur.round.own_models import OwnModels
 from murmur.round.server_step import Sgd
 from strategies.base import Parameters, ServerSetup
 from strategies.fedavg import FedAvg
-from strategies.parts import OwnModels
 
 
 class FedPer(FedAvg):
@@ -53,7 +53,7 @@ class FedPer(FedAvg):
         super().__init__(setup, server_step=server_step, protection=protection)
         self.shared = shared_size(self.trainer, personal_layers)
         self.parts = VectorLayout(update=self.shared)
-        self.own_models = OwnModels(setup, self.sums, ["accuracy"])
+        self.rounds.own_models = OwnModels(setup, self.rounds.sums, ["accuracy"])
 
     def signal_to_noise(self) -> float | None:
         """None: a client's own layers have no noise, and they learn whatever the others' do."""

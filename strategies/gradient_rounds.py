@@ -24,7 +24,16 @@ from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
-from strategies.base import CohortStrategy, Event, Outcome, Parameters, Question, ServerSetup
+from strategies.base import (
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Event,
+    Outcome,
+    Parameters,
+    Question,
+    ServerSetup,
+)
 from strategies.fedavg import FedAvg
 from strategies.parts import Foretold
 
@@ -61,16 +70,19 @@ class Centred(CohortStrategy):
         return Question(
             purpose=CENTRE,
             number=1,
-            cohort=self.cohort(1).tolist(),
-            model=self.initial_parameters(),  # clients check its size; its values are not used
+            cohort=self.rounds.cohort(1).tolist(),
+            # Clients check its size; its values are not used.
+            model=self.setup.initial_parameters(),
             codec=self.centre_sum.codec,
             event=self.centre_sum.event,
             alone=True,
         )
 
-    def event_before(self) -> Event | None:
-        """The centre's, if there is one."""
-        return None if self.centre_sum is None else self.centre_sum.event()
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
+        """The centre, if there is one, beside the rounds."""
+        if self.centre_sum is not None:
+            before = self.centre_sum.event()
+        return super().claims(claimed, before)
 
     def learn(self, question: Question, outcome: Outcome) -> None:
         """The centre, shrunk by what noise explains of it; 0 where noise explains all."""
@@ -103,7 +115,7 @@ class GradientRounds(Centred, FedAvg):
 
     The protected unit is a client. Where the model has a centre, the clients of round 1 release it
     before the rounds, with noise of their own. It and the rounds share the budget, and
-    ``event_before`` charges it apart.
+    ``claims`` has it apart.
 
     Parameters
     ----------

@@ -36,8 +36,15 @@ from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.random import experiment_rng
 from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
-from strategies.base import Adjacency, CohortStrategy, Event, Exposure, Parameters, ServerSetup
-from strategies.parts import RecordPaths
+from strategies.base import (
+    Adjacency,
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Event,
+    Parameters,
+    ServerSetup,
+)
 
 
 @settings
@@ -148,7 +155,7 @@ class KdDpfl(CohortStrategy):
         )
         self.plan = self.scheme.plan
         self.labelling = self.scheme.labelling
-        self.paths = RecordPaths(self, self._path)
+        self.rounds.members = np.array(sorted(self.plan.general), np.int64)
         rng = experiment_rng(setup.seed, "labelled images")
         pool = rng.choice(len(setup.public), self.labelling.count, replace=False)
         self.indices = np.sort(pool).astype(np.int64)
@@ -170,9 +177,9 @@ class KdDpfl(CohortStrategy):
             purpose="label",
             number=1,
             cohort=list(self.plan.label),
-            model=self.initial_parameters(),
+            model=self.setup.initial_parameters(),
             codec=self.labelling.codec(self.soft),
-            event=lambda: self.paths.worst([self.scheme.label_event(c) for c in self.plan.label]),
+            event=lambda: self.rounds.costliest(self._label_events()),
             arrays={"indices": self.indices},
             weights=self.weights(),
             alone=True,
@@ -205,17 +212,6 @@ class KdDpfl(CohortStrategy):
         return project_simplex(votes / scale).astype(np.float32)
 
     # The federated stage --------------------------------------------------------------------
-
-    def cohort(self, number: int) -> NDArray[np.int64]:
-        """Clients of the federated stage, as many as configured or as there are; ascending.
-
-        Drawn by the run's seed, for large clients do not train unless they join. Empty without
-        general clients: then the special client trains alone.
-        """
-        members = np.array(sorted(self.plan.general), np.int64)
-        size = min(self.setup.cohort_size, len(members))
-        rng = experiment_rng(self.setup.seed, "cohort", number)
-        return np.sort(members[rng.choice(len(members), size, replace=False)]) if size else members
 
     def codec(self) -> WeightCodec:
         """All parameters (d,)."""
@@ -289,39 +285,34 @@ class KdDpfl(CohortStrategy):
         return self.scheme.path(
             client,
             labelled=labelled,
-            uploads=self.participations[client] - labelled,
+            uploads=self.rounds.participations[client] - labelled,
             special=self.special_rounds,
         )
 
     def release_event(self) -> Event:
         """The costliest round of any client: a round's upload, or the labels."""
         uploads = [self.scheme.upload_event(client) for client in self.plan.general]
-        return self.paths.worst(uploads + [self.scheme.label_event(c) for c in self.plan.label])
+        return self.rounds.costliest(uploads + self._label_events())
 
-    def spent(self) -> Event:
-        """All that the most exposed client has released so far."""
-        return self.paths.spent()
+    def _label_events(self) -> list[Event]:
+        return [self.scheme.label_event(client) for client in self.plan.label]
 
-    def planned(self) -> Event:
-        """The costliest client's path over the whole run."""
-        clients = {*self.plan.general, *self.plan.label}
-        return self.paths.worst(map(self.scheme.whole_path, sorted(clients)))
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
+        """Each client's path; who sees the uploads also sees the pseudo-labels.
 
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The plan's sum on the costliest path, by basic composition.
-
-        Nothing is claimed for a single round.
+        Claimed is the plan's sum on the costliest path, by basic composition; nothing is claimed
+        for a single round. Planned is the costliest client's path over the whole run.
         """
-        if not self.setup.budget.is_private:
-            return None, None
-        clients = {*self.plan.general, *self.plan.label}
-        return None, max(self.plan.sum_of(client) for client in clients)
-
-    def exposures(self) -> list[Exposure]:
-        """Who sees the uploads also sees the pseudo-labels."""
-        return self.paths.exposures(
-            "whoever reads every upload, the special client's included, and the pseudo-labels"
+        clients = sorted({*self.plan.general, *self.plan.label})
+        if self.setup.budget.is_private:
+            claimed = None, max(self.plan.sum_of(client) for client in clients)
+        usual = self.rounds.claims_of_paths(
+            self._path,
+            "whoever reads every upload, the special client's included, and the pseudo-labels",
+            claimed,
         )
+        whole = self.scheme.whole_path
+        return replace(usual, planned=lambda: self.rounds.costliest(map(whole, clients)))
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ which has the formulas. Sums and both noises are integers on one grid.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,10 @@ from murmur.learning.codec import GridCodec, Integers
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.accounting.gaussian import FINE_SHARE
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, repeated
+from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from strategies.base import CohortStrategy, Exposure, Parameters, ServerSetup
-from strategies.parts import RecordPaths
+from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup
 
 
 class NbAFL(CohortStrategy):
@@ -93,7 +94,6 @@ class NbAFL(CohortStrategy):
             self.adjacency = Adjacency.REPLACE_SPECIAL
             lots = Lots(local["epochs"] or 1, local["batch_size"])
             self.schedule = lots.schedule(self.noise.participations)
-        self.paths = RecordPaths(self, self._path)
         full = sorted(self.sizes)[-self.noise.scheduled :]
         sigma = self.noise.broadcast_sigma([size / sum(full) for size in full])
         if sigma:
@@ -145,7 +145,7 @@ class NbAFL(CohortStrategy):
         σ_D follows from the weights of those who really answered (the paper's p_i); it may be 0.
         The noise is drawn for the sum, before any rounding, and the result is what is broadcast.
         """
-        weights = [self.sizes[client] / weight for client in self.round.answered]
+        weights = [self.sizes[client] / weight for client in self.rounds.outcome.answered]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
             noise = self.setup.noise("broadcast", number)
@@ -168,7 +168,7 @@ class NbAFL(CohortStrategy):
             return
         uplink = self.noise.upload_sigma
         most = max(weights)
-        sizes = [self.sizes[client] for client in self.round.answered]
+        sizes = [self.sizes[client] for client in self.rounds.outcome.answered]
         step = self.noise.grid * max(sizes) / math.gcd(*sizes)
         counted = weights if uplink >= FINE_SHARE * step else [most]
         spread = math.hypot(uplink * math.hypot(*counted), sigma) / most
@@ -182,13 +182,7 @@ class NbAFL(CohortStrategy):
 
         Its assumptions, if the sensitivity rests on any, are part of the event.
         """
-        return self.paths.worst(map(self._upload, sorted(set(self.sizes))))
-
-    def spent(self) -> Event:
-        """All uploads of the client that has spent most."""
-        if self.schedule is None:
-            return super().spent()  # clients differ in how often they were asked only
-        return self.paths.spent()
+        return self.rounds.costliest(map(self._upload, sorted(set(self.sizes))))
 
     def _upload(self, size: int) -> Event:
         """One upload of a client of so many examples: with ``dpsgd`` its noise depends on them."""
@@ -197,23 +191,28 @@ class NbAFL(CohortStrategy):
         return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
 
     def _path(self, client: int) -> Event:
-        return repeated(self._upload(self.sizes[client]), self.participations[client])
+        return repeated(self._upload(self.sizes[client]), self.rounds.participations[client])
 
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The paper's theorem with the number of uploads that the server sees for L.
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
+        """A curious server sees every upload; the paper's outsider L of them and all broadcasts.
 
-        None with ``calibration=proven``, where the figure is not the paper's, and with ``dpsgd``.
+        Claimed is the paper's theorem with the number of uploads that the server sees for L; None
+        with ``calibration=proven``, where the figure is not the paper's, and with ``dpsgd``.
         """
-        if self.noise.calibration == "proven" or not self.noise.is_noisy:
-            return None, None
-        each = self.noise.epsilon / self.noise.exposures
-        return each, each * max(self.participations.values(), default=0)
+        noise = self.noise
+        if noise.calibration != "proven" and noise.is_noisy:
+            each = noise.epsilon / noise.exposures
+            claimed = each, each * max(self.rounds.participations.values(), default=0)
+        usual = super().claims(claimed, before)
+        spent = usual.spent  # clients differ in how often they were asked only
+        if self.schedule is not None:
+            spent = partial(self.rounds.costliest_path, self._path)
+        return replace(usual, exposures=partial(self._exposures, usual), spent=spent)
 
-    def exposures(self) -> list[Exposure]:
-        """A curious server sees every upload; the paper's outsider L of them and all broadcasts."""
-        server, *others = super().exposures()
+    def _exposures(self, usual: Claims) -> list[Exposure]:
+        server, *others = usual.exposures()
         uploads = self.noise.exposures
-        released = dict(sorted(self.participations.items())) or {0: 0}
+        released = dict(sorted(self.rounds.participations.items())) or {0: 0}
         outsider = Exposure(
             threat=Threat.OUTSIDER,
             adversary=f"an outsider, which sees every broadcast and {uploads} "

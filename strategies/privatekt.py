@@ -26,7 +26,15 @@ from murmur.format import format_number
 from murmur.learning.public_labels import cohort_for_plurality
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.random import experiment_rng
-from strategies.base import Codec, CohortStrategy, Integers, Parameters, ServerSetup
+from strategies.base import (
+    Claimed,
+    Claims,
+    Codec,
+    CohortStrategy,
+    Integers,
+    Parameters,
+    ServerSetup,
+)
 
 
 class LabelStrategy(CohortStrategy):
@@ -152,6 +160,8 @@ class PrivateKT(LabelStrategy):
                 "federation.schedule=random or rotate"
             )
         self.use_labels = use_labels
+        if not use_labels:
+            self.rounds.members = np.zeros(0, np.int64)
         if not self.is_disjoint and setup.budget.paper_semantics:
             self.claim = (
                 "each round is ε-locally differentially private, and shuffled reports keep the "
@@ -206,10 +216,6 @@ class PrivateKT(LabelStrategy):
 
     # The round ------------------------------------------------------------------------------
 
-    def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked in round ``number``; nobody where labels are not used."""
-        return super().cohort(number) if self.use_labels else np.zeros(0, np.int64)
-
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them (eq. 4).
 
@@ -218,7 +224,7 @@ class PrivateKT(LabelStrategy):
         """
         if not self.is_disjoint:
             return super().task(number, model)
-        clients = self.cohort(number)
+        clients = self.rounds.cohort(number)
         pool = len(self.setup.public)
         order = experiment_rng(self.setup.seed, "questions", 0).permutation(pool)
         count = self.K * self.setup.cohort_size
@@ -239,9 +245,9 @@ class PrivateKT(LabelStrategy):
         """
         return super().release_event() if self.use_labels else ComposedEvent(())
 
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+    def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
         """ε for a round, and the same ε for the run; nothing for what is not the paper's."""
-        if self.is_disjoint or not self.setup.budget.paper_semantics:
-            return None, None
-        claimed = self.epsilon if self.use_labels else 0.0
-        return claimed, claimed
+        if not self.is_disjoint and self.setup.budget.paper_semantics:
+            each = self.epsilon if self.use_labels else 0.0
+            claimed = each, each
+        return super().claims(claimed, before)

@@ -122,7 +122,7 @@ def traced(words: list[str], changed: bool) -> Counter[tuple[CodeType, str]]:
         if changed:
             labels[row] = (own + 1) % 10
         identify()
-        model = ArrayRecord({"model": Array(strategy.initial_parameters())})
+        model = ArrayRecord({"model": Array(strategy.setup.initial_parameters())})
         try:
             messages = list(strategy.configure_train(1, model, ConfigRecord(), Grid(1)))
             sys.setprofile(profile)

@@ -88,7 +88,7 @@ class CanaryClients:
                 "audit=none and use `murmur audit`"
             )
         self.threat = Threat(setup.budget.threat)
-        self.watched = next(e for e in strategy.exposures() if e.threat == self.threat)
+        self.watched = next(e for e in strategy.claims().exposures() if e.threat == self.threat)
         if not (self._is_private(self.watched) and setup.budget.delta):
             raise ValueError(
                 f"canaries={count}: nothing to measure, since the run has no ε at its δ; set "

@@ -27,7 +27,8 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter
 from rich.cells import cell_len, set_cell_size
 
-from fl_app.run.population import Population, described, image_population
+from fl_app.config.errors import ConfigError
+from fl_app.run.population import Population, described, image_population, is_by_owner
 from murmur.format import printable
 from murmur.learning.data import datasets
 from murmur.learning.data.examples import Dataset, Examples
@@ -288,8 +289,7 @@ def _data_card(description: str) -> DataCard:
     split[people.public_rows] = SPLITS.index("pool")
     split[people.held_out] = SPLITS.index("validation")
     splits = [data.train.labels[split == place] for place in range(3)]
-    is_pilot = config.federation.pilot is not None
-    left_out = [*data.notes, *_unused(people, len(splits[0]), is_pilot)]
+    left_out = [*data.notes, *_unused(people, len(splits[0]), config)]
     clients = None
     if len(people.shards):
         clients = _shape(people, config.partition)
@@ -384,18 +384,33 @@ def _columns_of(data: Dataset) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def _unused(people: Population, private: int, is_pilot: bool) -> list[str]:
-    """Training rows that nobody has, and why."""
-    if is_pilot:
+def _unused(people: Population, private: int, config: DictConfig) -> list[str]:
+    """Training rows that nobody has, and why.
+
+    Args:
+        people: who has which rows.
+        private: how many rows are in no other split.
+        config: of the run.
+    """
+    if config.federation.pilot is not None:
         return [f"{private:,} training rows: a pilot draws clients' rows from the pool"]
     if not len(people.shards):
         return [f"{private:,} training rows: clients' data are on their devices"]
-    unused = (
-        private - int(people.shards.sizes.sum()) if isinstance(people.shards, DisjointShards) else 0
-    )
-    if unused:
+    if not isinstance(people.shards, DisjointShards):
+        return []
+    unused = private - int(people.shards.sizes.sum())
+    if not unused:
+        return []
+    owners = people.dataset.owners
+    if owners is None or not is_by_owner(config.partition):
         return [f"{unused:,} training rows, which the partition gives to no client"]
-    return []
+    others = np.union1d(people.public_rows, people.held_out)
+    known = len(np.unique(np.delete(owners, others)))
+    clients = len(people.shards)
+    return [
+        f"{unused:,} training rows of {known - clients:,} owners who are no clients: "
+        f"seed={config.seed} draws {clients:,} of {known:,}"
+    ]
 
 
 def _shape(people: Population, node: DictConfig) -> Clients:
@@ -457,6 +472,39 @@ def rows_shown(config: DictConfig, count: int, width: int) -> list[str]:
         owner = f", owner {data.owners[row]}" if data.owners is not None else ""
         lines += [f"row {row:,} (from 0): class {name}{owner}", *_drawn(data, row, width)]
     return lines
+
+
+def owners_shown(config: DictConfig) -> list[str]:
+    """A line for each owner, by id: which client it is, or what else became of its rows.
+
+    For a terminal only: ids are the data's own.
+
+    Raises:
+        ConfigError: as ``data_card``, or nothing says whose a row is.
+    """
+    people = image_population(config)
+    data = people.dataset
+    if data.owners is None:
+        raise ConfigError(
+            "--owners: nothing says whose a row is; name the column (dataset.client) or, of "
+            "pictures, the levels of folders (dataset.owners)"
+        )
+    nobody, pool, validation = -1, -2, -3
+    roles = {nobody: "no client", pool: "public pool", validation: "validation"}
+    whose = np.full(len(data.train), nobody)
+    for client in range(len(people.shards)):
+        whose[people.shards[client]] = client
+    whose[people.public_rows] = pool
+    whose[people.held_out] = validation
+    lines = dict.fromkeys(data.test_owner_ids, "test set")
+    for number, owner in enumerate(data.owner_ids):
+        held, counts = np.unique(whose[data.owners == number], return_counts=True)
+        said = [
+            f"{roles.get(place, f'client {place}')} ({_between((count, count), 'row', 'rows')})"
+            for place, count in zip(held.tolist(), counts.tolist(), strict=True)
+        ]
+        lines[owner] = ", ".join([*said, *filter(None, [lines.get(owner)])])
+    return [f"owner {printable(owner)}: {lines[owner]}" for owner in sorted(lines)]
 
 
 def _drawn(data: Dataset, row: int, width: int) -> list[str]:

@@ -42,7 +42,6 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
 from murmur.round.placement import SimulatedPlacement
-from murmur.round.question import Outcome
 
 PARTITION_CLIENTS = 1000  # whose classes are counted for the report
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -98,7 +97,7 @@ class Experiment:
         self.health.begin(folder.path, self._settings, folder.rows())
         self.last = time.monotonic()
         self.started = self.last - sum(row["seconds"] for row in folder.rows())  # of before
-        rounds = self.federation.num_rounds - self.strategy.first_round
+        rounds = self.federation.num_rounds - self.strategy.rounds.first_round
         if rounds > 0:
             folder.forget_end()  # of a finished run that is extended
             result = self.strategy.start(
@@ -120,12 +119,10 @@ class Experiment:
         checkpoint = self.checkpoint()
         placement = strategy.setup.placement
         if checkpoint is not None and isinstance(placement, SimulatedPlacement):
-            self._require_nodes(checkpoint.shares)
+            self._require_nodes(checkpoint.run.num_nodes)
         if self.config.keep_checkpoints:
-            strategy.keep = self._keep_trained
-            strategy.sums.journal = folder.sum_path
-            if strategy.evaluation is not None:
-                strategy.evaluation.sums.journal = folder.evaluation_sum_path
+            strategy.rounds.keep = self._keep_trained
+            strategy.rounds.keep_journals(folder.sum_path, folder.evaluation_sum_path)
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.ledger_path  # on other machines it may be another
         self.lines = results.RowLines() if checkpoint is None else checkpoint.rows
@@ -140,19 +137,13 @@ class Experiment:
         folder.keep_rows(self.lines)
         if checkpoint is None:
             start = self.validated.start
-            model = strategy.initial_parameters() if start is None else start
+            model = strategy.setup.initial_parameters() if start is None else start
             if self.config.keep_checkpoints:
                 # Before anybody is asked: what clients pay for before the rounds is this run's.
                 folder.save_checkpoint(self._checkpoint(0, model))
             return model
-        if isinstance(placement, SimulatedPlacement):
-            placement.shares = checkpoint.shares or None
-        strategy.first_round = checkpoint.round
-        trained = checkpoint.trained
-        strategy.round = Outcome(checkpoint.round) if trained is None else Outcome.of(trained)
-        strategy.participations.update(checkpoint.participations)
-        strategy.resume(checkpoint.state)
-        return checkpoint.model
+        strategy.rounds.resume(checkpoint.run)
+        return checkpoint.run.model
 
     def checkpoint(self) -> results.Checkpoint | None:
         """Where the run in its folder goes on, None: at its beginning.
@@ -259,33 +250,34 @@ class Experiment:
         round exactly (``_spent``). Scores that are not finite are left out of the row.
 
         Args:
-            server_round: Flower's number; the run's is ``strategy.first_round`` more.
+            server_round: Flower's number; the run's is ``rounds.first_round`` more.
             arrays: the global model; that of the round before where the round did not count.
 
         Returns:
             The scores, for Flower's log; None where a resumed run has this row already.
         """
         strategy = self.strategy
-        number = strategy.first_round + server_round
+        number = strategy.rounds.first_round + server_round
         if server_round == 0 and (number > 0 or self.folder.rows()):
             return None  # resumed: this round's row is already there
         if server_round and isinstance(strategy.setup.placement, SimulatedPlacement):
             strategy.setup.placement.shares = None  # what was interrupted is done
         model = array_from_bytes(arrays["model"].data)
         scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
-        if (evaluation := strategy.evaluation) is not None:
+        if (evaluation := strategy.rounds.evaluation) is not None:
             scores |= {k: v for k, v in evaluation.scores.items() if math.isfinite(v)}
         now = time.monotonic()
+        outcome = strategy.rounds.outcome
         row: dict[str, Any] = {
             "round": number,
             **scores,
             **self._spent(roughly=number < self.federation.num_rounds),
-            "answered": len(strategy.round.answered),
-            "counted": strategy.round.accepted,
-            "failed": {str(client): why for client, why in strategy.round.failed.items()},
-            "accused": {str(client): why for client, why in strategy.round.accused.items()},
-            "bytes_down": strategy.round.bytes_down,
-            "bytes_up": strategy.round.bytes_up,
+            "answered": len(outcome.answered),
+            "counted": outcome.accepted,
+            "failed": {str(client): why for client, why in outcome.failed.items()},
+            "accused": {str(client): why for client, why in outcome.accused.items()},
+            "bytes_down": outcome.bytes_down,
+            "bytes_up": outcome.bytes_up,
             "seconds": round(now - self.last, 4),
         }
         if evaluation is not None and evaluation.failed:
@@ -303,30 +295,22 @@ class Experiment:
     def _keep_trained(self, model: np.ndarray) -> None:
         """Have what a round's training came to on disk, before anything that follows from it.
 
-        The strategy calls this (``CohortStrategy.keep``) with the new global model (d,), before it
+        The strategy calls this (``Rounds.keep``) with the new global model (d,), before it
         is sent, evaluated or reported. A run that is resumed here evaluates this model and neither
         asks the cohort again nor draws the server's noise a second time.
         """
-        done = self.strategy.round
+        done = self.strategy.rounds.outcome
         checkpoint = self._checkpoint(done.number - 1, model)
-        self.folder.save_checkpoint(replace(checkpoint, trained=done.facts()))
+        checkpoint.run.trained = done
+        self.folder.save_checkpoint(checkpoint)
 
     def _checkpoint(self, number: int, model: np.ndarray) -> results.Checkpoint:
-        strategy = self.strategy
-        shares = self.shares
-        placement = strategy.setup.placement
-        if isinstance(placement, SimulatedPlacement):
-            shares = placement.shares or shares  # what was interrupted is not done yet
         return results.Checkpoint(
-            number,
-            model,
-            strategy.snapshot(),
-            strategy.participations,
+            self.strategy.rounds.state(number, model, self.shares),
             self._name(self.folder),
             self._settings,
             [self._digest],
             self.lines,
-            shares,
             data=data_digests(self.config),
         )
 
@@ -361,7 +345,7 @@ class Experiment:
         try:
             return {**self._derived(roughly)}
         except Exception as error:
-            if not self.strategy.participations:
+            if not self.strategy.rounds.participations:
                 raise
             self._note(error)
             return none
@@ -386,14 +370,14 @@ class Experiment:
 
         Args:
             roughly: beyond 127 releases it may be the ε of up to 3.2% more of them, which takes
-                less time (``PrivacyReport.spent_in_all``).
+                less time (``Rounds.spent``).
 
         Returns:
             ``epsilon_proven``, and ``epsilon_assumed`` where it rests on assumptions; a number, or
             "infinity", since JSON has no sign for it.
         """
         strategy = self.strategy
-        event, delta = strategy.report.spent_in_all(roughly), self.privacy.delta
+        event, delta = strategy.rounds.spent(roughly), self.privacy.delta
         threat = Threat(self.privacy.threat)
         unit, adjacency = strategy.unit, strategy.adjacency
         proven = epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
@@ -443,8 +427,8 @@ class Experiment:
             final["model_noise"] = noise
         self.folder.save_statement(statement)
         if self.privacy.search == "charged":
-            self.folder.save_released(self.strategy.report.released())
-        self.folder.save_participations(self.strategy.participations)
+            self.folder.save_released(self.strategy.rounds.released())
+        self.folder.save_participations(self.strategy.rounds.participations)
         if self.population.shards:
             self._save_partition()
         self.trainer.load(model)
@@ -478,12 +462,12 @@ class Experiment:
 
     def _statement(self) -> Statement:
         """The run's; on seeded noise it is void, and without ε where the accountant fails."""
-        report = self.strategy.report
+        rounds = self.strategy.rounds
         void = [SEEDED] if self.privacy.noise == "seeded" else []
         try:
-            return report.statement(void)
+            return rounds.statement(void)
         except Exception as error:
-            if not self.strategy.participations:
+            if not self.strategy.rounds.participations:
                 raise
             self._note(error)
-            return report.without_epsilon(error, void)
+            return rounds.without_epsilon(error, void)

@@ -290,11 +290,11 @@ def _images(description: str) -> Population:
             f"{len(private)} private examples; lower it, federation.public or "
             "federation.validation, or let clients share examples (partition=virtual)"
         )
-    divided = dataset.owners if getattr(partition, "by_owner", False) else dataset.train.labels
+    divided = dataset.owners if is_by_owner(config.partition) else dataset.train.labels
     if divided is None:
         raise errors.ConfigError(
             "partition=natural: the data set does not say whose each example is; name the column "
-            "that does (dataset.client)"
+            "that does (dataset.client) or, of pictures, the levels of folders (dataset.owners)"
         )
     try:
         shares = partition(
@@ -314,6 +314,11 @@ def _images(description: str) -> Population:
     sizes = tuple(shares.sizes.tolist())
     pool = dataset.train.images[np.setdiff1d(public, held_out)]
     return Population(dataset, pool, shards, sizes, public, held_out, shared=shared)
+
+
+def is_by_owner(node: DictConfig) -> bool:
+    """Whether the partition of ``node`` makes each client of one owner."""
+    return bool(getattr(building.build(node, "partition"), "by_owner", False))
 
 
 def _require_full(shares: ClientShards, partition: DictConfig) -> None:

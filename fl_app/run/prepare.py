@@ -204,7 +204,7 @@ def expectation(run: ValidatedRun) -> str | None:
     if not strategy.setup.budget.is_private:
         return None
     ratio = strategy.signal_to_noise()
-    if ratio is None and strategy.own_models is not None:
+    if ratio is None and strategy.rounds.own_models is not None:
         return (
             "expected: about what each client's model learns from its own data, which is not "
             "noised; what comes of the others' is seen beside strategy=local_only"

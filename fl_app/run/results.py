@@ -43,7 +43,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app import DISTRIBUTION
@@ -58,6 +57,7 @@ from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
+from murmur.round.run_state import RunState, participation_arrays
 
 PROVENANCE = "provenance.json"
 _DIGESTS = "data-digests.json"
@@ -66,7 +66,6 @@ _LIBRARIES = (
     "opacus",
 )
 FORMAT = 4  # of a checkpoint; another one is refused
-_STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 
 
@@ -258,7 +257,7 @@ class RunFolder:
         same and clients answer them from their ledger.
         """
         checkpoint = self.load_checkpoint()
-        return 0 if checkpoint is None else checkpoint.shares
+        return 0 if checkpoint is None else checkpoint.run.num_nodes
 
     def save_partition(self, held: Mapping[str, Any]) -> None:
         """``partition.json``: who holds what, as ``fl_app.run.load`` reads it."""
@@ -274,7 +273,7 @@ class RunFolder:
 
     def save_participations(self, participations: Mapping[int, int]) -> None:
         """``participations.npz``: from it and the statement anybody finds a client's own ε."""
-        clients, counts = counted(participations)
+        clients, counts = participation_arrays(participations)
         content = BytesIO()
         np.savez_compressed(content, clients=clients, counts=counts)
         self._write("participations.npz", content.getvalue())
@@ -452,33 +451,19 @@ class Checkpoint:
     checksum is no signature, and nobody is kept from writing another file.
 
     Attributes:
-        round: the last finished one, whose row is among ``rows``; 0: the initial model's.
-        model: (d,) float32, the global parameters.
-        state: arrays of strategy, sums, evaluation and canaries by name
-            (``CohortStrategy.snapshot``). They may hold raw sums and secret cohorts.
-        participations: how often each client may have released something, by client id. The
-            statement charges by these, so they are never lost with a round.
+        run: everything that the server must know again (``RunState``).
         name: under which clients' ledgers know this run.
         settings: the resolved configuration.
         configs: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
         rows: the lines of ``rounds.jsonl`` so far, each with its line break.
-        shares: how many nodes share the cohort of the round that comes next; 0: not known.
-        trained: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
-            ``participations`` are those after its training, and it is not evaluated yet; None
-            otherwise.
         data: digests of what the run has read, by part; {}: an earlier version kept none.
     """
 
-    round: int
-    model: NDArray
-    state: Mapping[str, NDArray]
-    participations: Mapping[int, int]
+    run: RunState
     name: str
     settings: Mapping[str, Any]
     configs: Sequence[str]
     rows: RowLines
-    shares: int = 0
-    trained: Mapping[str, Any] | None = None
     data: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -490,14 +475,6 @@ class Checkpoint:
         Raises:
             OSError: it cannot be written; the old file is still there.
         """
-        clients, counts = counted(self.participations)
-        arrays = {
-            "model": self.model,
-            "round": np.array([self.round], np.int64),
-            "participation.clients": clients,
-            "participation.counts": counts,
-            **{f"{_STRATEGY}{name}": values for name, values in self.state.items()},
-        }
         facts = {
             "format": FORMAT,
             "versions": _versions(),
@@ -507,11 +484,10 @@ class Checkpoint:
             "rows": len(self.rows),
             "rows_digest": self.rows.digest,
             "last_row": self.rows[-1] if self.rows else "",
-            "shares": self.shares,
-            "trained": self.trained,
             "data": dict(self.data),
+            **self.run.facts(),
         }
-        replace_file(path, to_bytes(arrays, facts))
+        replace_file(path, to_bytes(self.run.to_arrays(), facts))
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint | None":
@@ -535,18 +511,12 @@ class Checkpoint:
             raise ConfigError(f"{path}: {error}; start the run anew") from error
         if facts.get("format") != FORMAT:
             raise ConfigError(f"{path}: was written by another version of Murmur; resume it there")
-        clients, counts = arrays["participation.clients"], arrays["participation.counts"]
         return cls(
-            int(arrays["round"][0]),
-            arrays["model"],
-            {k.removeprefix(_STRATEGY): v for k, v in arrays.items() if k.startswith(_STRATEGY)},
-            dict(zip(clients.tolist(), counts.tolist(), strict=True)),
+            RunState.from_arrays(arrays, facts),
             facts["name"],
             facts["settings"],
             facts["configs"],
             _rows_of(lines, facts, path.parent / "rounds.jsonl"),
-            facts["shares"],
-            facts["trained"],
             facts.get("data", {}),
         )
 
@@ -612,19 +582,11 @@ class Checkpoint:
                     f"{key}={new.get(key)}: this run was started with {old.get(key)}; only "
                     f"{_EXTENDABLE} can be changed on the way"
                 )
-        rounds, done = int(new[_EXTENDABLE]), self.round + (self.trained is not None)
+        rounds = int(new[_EXTENDABLE])
+        done = self.run.round + (self.run.trained is not None)
         if rounds < done:
             raise ConfigError(f"{_EXTENDABLE}={rounds}: this run has done {done} already")
         return int(old[_EXTENDABLE])
-
-
-def counted(participations: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Clients, ascending, and how often each took part."""
-    size = len(participations)
-    clients = np.fromiter(participations.keys(), np.int64, size)
-    counts = np.fromiter(participations.values(), np.int64, size)
-    order = np.argsort(clients)
-    return clients[order], counts[order]
 
 
 def digest(text: str) -> str:

@@ -93,7 +93,7 @@ def build_strategy(
     _require_within_budget(strategy)
     if config.evaluation.server is not None:
         try:
-            strategy.switch_on(
+            strategy.rounds.switch_on(
                 build(config.evaluation.server, "evaluation", setup, knobs=config.evaluation)
             )
         except ValueError as error:
@@ -129,7 +129,7 @@ def _add_canaries(config: DictConfig, client: Client, strategy: CohortStrategy) 
         raise ConfigError("audit=canaries: joins simulations only; set audit=none")
     require("audit.canaries", config.audit.canaries, int)
     try:
-        strategy.canaries = CanaryClients(client, strategy, config.audit.canaries)
+        strategy.rounds.canaries = CanaryClients(client, strategy, config.audit.canaries)
     except ValueError as error:
         raise ConfigError(f"audit.{error}") from error
 
@@ -159,7 +159,7 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
             raise ConfigError(f"strategy={strategy.setup.strategy}: {error}") from error
         raise
     if planned > budget.epsilon * (1 + _ROUNDING):
-        why = departures(strategy.planned(), budget.protected, strategy.adjacency)
+        why = departures(strategy.claims().planned(), budget.protected, strategy.adjacency)
         because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(
             f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
@@ -176,7 +176,7 @@ def planned_epsilon(strategy: CohortStrategy) -> float:
     """
     budget = strategy.setup.budget
     return epsilon(
-        strategy.planned(),
+        strategy.claims().planned(),
         budget.delta,
         Threat(budget.threat),
         strategy.adjacency,

@@ -35,11 +35,11 @@ def planned_releases(experiment: ValidatedRun) -> list[Event]:
     setup = strategy.setup
     release = strategy.release_event()
     if setup.secure_sums.is_on:
-        release = strategy.report.secure_exposure(release, {}).per_round
+        release = strategy.rounds.exposure_in_sums(release, {}).per_round
     releases: list[Event] = []
     for number in range(1, setup.cohorts.participations + 1):
         releases.append(release)
-        evaluation = strategy.evaluation
+        evaluation = strategy.rounds.evaluation
         if evaluation is not None and evaluation.is_on and number % evaluation.every == 0:
             releases.append(evaluation.event())
     return releases

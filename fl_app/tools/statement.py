@@ -1,14 +1,15 @@
 """``murmur statement RUN``: a run's privacy statement for others.
 
 ``text`` is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry of
-deployments, ``markdown`` a label for those whose data it is and the answers to NIST SP 800-226.
+deployments, ``markdown`` a label for those whose data it is and the answers to NIST SP 800-226,
+``dpia`` the form of a data protection impact assessment (docs/dpia.md), as far as a run knows it.
 
 The record is one of the OpenDP Privacy Deployments Registry
 (github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml at 057e5d8); the label
 is half a page, and after it comes what NIST SP 800-226 ("Guidelines for Evaluating Differential
 Privacy Guarantees", 2025) asks, one by one. Claimed, proven, assumed and measured ε stand in both.
-Their words are in ``templates``: ``registry.yaml``, ``statement.md``, and ``sentences.j2`` for what
-both say.
+Their words are in ``templates``: ``registry.yaml``, ``statement.md``, ``dpia.md``, and
+``sentences.j2`` for what several say.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from murmur.privacy import statement_text as wording
 from murmur.privacy.statement import Statement
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_PAGES = {"markdown": "statement.md", "dpia": "dpia.md"}
 _LEDGER = "ledger.sqlite"
 _SCHEMA = (
     "A draft by github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml at "
@@ -52,8 +54,8 @@ def main(argv: list[str]) -> int:
         print(json.dumps(said.to_dict(), indent=2))
         return 0
     fl_app.require("report", "jinja2")
-    if given.format == "markdown":
-        print(_filled("statement.md", run, said, given), end="")
+    if given.format in _PAGES:
+        print(_filled(_PAGES[given.format], run, said, given), end="")
         return 0
     if given.curator is None:
         raise ConfigError("--curator: a registry must know who publishes; give your name")

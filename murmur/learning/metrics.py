@@ -151,7 +151,8 @@ def metrics(
             Of two classes scikit-learn's score class 1, torchmetrics' average over both unless
             their settings say ``task: binary``. ``module.name`` is one of the user's
             own, and is called ``name`` in the result: a function of logits, labels and its
-            settings, or a class that is built with its settings and called with both.
+            settings, or a class that is built with its settings and called with both. It gets
+            NumPy arrays, a module of PyTorch tensors (``_own``).
         num_classes: number of logits.
         own: finds what ``module.name`` stands for; None: there are no such scores.
         labels: those that the scores will be taken with, if they are known.
@@ -241,20 +242,40 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 
     Args:
         name: its path, for errors.
-        thing: takes logits (N, C) and labels (N,).
+        thing: takes logits, float32 (N, C), and labels, int64 (N,): NumPy arrays, or tensors where
+            it is a module of PyTorch, as metrics of torchmetrics are.
         settings: of the function or of the class.
 
     Raises:
         ValueError: it does not take these settings.
     """
+    import torch
+
     try:
         function: Any = partial(thing, **settings)
         if inspect.isclass(thing):
             function = thing(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
+    if isinstance(function, torch.nn.Module):
+        return _of_tensors(function)
     # Copies, for what a user's function does to its arguments must not reach the next score.
     return lambda logits, labels: float(function(logits.copy(), labels.copy()))
+
+
+def _of_tensors(module: Any) -> Metric:
+    """A module of PyTorch as a score; one of torchmetrics forgets what it was called with."""
+
+    def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+        import torch
+
+        with torch.no_grad():
+            found = module(torch.tensor(logits), torch.tensor(labels))
+        if hasattr(module, "reset"):
+            module.reset()
+        return float(found)
+
+    return score
 
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:

@@ -17,7 +17,9 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.learning.sums import RowStore, SumAccumulator
+from murmur.privacy.exposure import SumFacts
 from murmur.random import experiment_rng
+from murmur.round.cohorts import Weights
 from murmur.round.question import Outcome
 from murmur.round.setup import SumSetup
 from murmur.secure_sum.blame import Blame
@@ -124,6 +126,17 @@ class Aggregator:
         was over fewer.
         """
         return min(self.least_survivors or self.min_anonymity_set, self.min_anonymity_set)
+
+    def facts(self, weights: Weights) -> SumFacts:
+        """What hides a release in a sum of these, for statements and plans."""
+        return SumFacts(
+            survivors=self.least_counted,
+            colluders=self.settings.colluders,
+            failure=self.settings.failure_probability(self.usual),
+            weight_of=weights.of,
+            least_weight=weights.least,
+            greatest_weight=weights.greatest,
+        )
 
     @property
     def min_sum_size(self) -> int:

@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
@@ -23,16 +22,18 @@ from murmur.checks import require_count
 from murmur.format import format_number
 from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent
+from murmur.privacy.exposure import seen_by, with_evaluation
 from murmur.privacy.guarantee import Exposure
 from murmur.random import experiment_rng
+from murmur.round.cohorts import ALIKE
 from murmur.round.phase import Outcome, Phase, Question
+from murmur.round.run_state import participation_arrays
 from murmur.round.setup import ServerSetup
 from murmur.round.summation import Aggregator
 
 PROTECTED = "evaluate"
 CLEAN = "evaluate without protection"
-_NOTE = "what is proven includes the protected evaluation, what is claimed does not"
 
 
 class ClientEvaluation(ABC):
@@ -236,17 +237,11 @@ class ClientEvaluation(ABC):
         return []
 
     def seen(self, threat: str) -> Event:
-        """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one.
-
-        Hidden by the noise of the smallest sum that may be, less those who may side with the
-        server.
-        """
-        sums = self.setup.secure_sums
-        if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
-            return self.event()
-        survivors = self.sums.least_counted
-        failure = sums.failure_probability(self.clients)
-        return SummedEvent(self.event(), max(1, survivors - sums.colluders), failure=failure)
+        """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one."""
+        facts = None
+        if self.summed and self.setup.secure_sums.mode != "off":
+            facts = self.sums.facts(ALIKE)
+        return seen_by(threat, self.event(), facts)
 
     def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
         """Every adversary's view with the evaluation in it.
@@ -289,8 +284,7 @@ class ClientEvaluation(ABC):
 
     def state(self) -> dict[str, NDArray]:
         """Who took part how often; override together with ``restore``."""
-        clients = np.array(sorted(self.participations), np.int64)
-        counts = np.array([self.participations[int(c)] for c in clients], np.int64)
+        clients, counts = participation_arrays(self.participations)
         return {"clients": clients, "counts": counts, **self.sums.state()}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
@@ -298,37 +292,3 @@ class ClientEvaluation(ABC):
         pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
         self.participations = Counter(dict(pairs))
         self.sums.restore(state)
-
-
-def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int]) -> Exposure:
-    """``exposure`` and the evaluations on clients: ``event`` so often for each client.
-
-    Where ``exposure`` does not name its clients one by one, each gets the most exposed client's.
-
-    Parameters
-    ----------
-    exposure : Exposure
-        What one adversary has seen of the training.
-    event : Event
-        One evaluation as that adversary sees it.
-    counts : mapping
-        How often each client may have answered; not empty.
-    """
-    assumed = exposure.assumptions
-    if isinstance(event, SummedEvent):
-        assumed += (
-            f"every sum of an evaluation holds {event.honest_clients} honest clients' noise",
-        )
-    seen = {name: [before] for name, before in exposure.clients.items()}
-    if all(name.isdigit() for name in seen):
-        for name, count in sorted((str(client), count) for client, count in counts.items()):
-            seen.setdefault(name, []).append(RepeatedEvent(event, count))
-    else:
-        for events in seen.values():
-            events.append(RepeatedEvent(event, max(counts.values())))
-    return replace(
-        exposure,
-        clients={name: ComposedEvent(tuple(events)) for name, events in seen.items()},
-        notes=(*exposure.notes, _NOTE),
-        assumptions=assumed,
-    )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
+from murmur.random import experiment_rng
 from murmur.round.cohorts import Schedule
 from murmur.round.placement import ClientPlacement, SimulatedPlacement
 from murmur.secure_sum.settings import SecureSumSettings
@@ -123,6 +124,10 @@ class ServerSetup(SumSetup):
         if honest > 1:
             return honest + self.secure_sums.colluders
         return 0
+
+    def initial_parameters(self) -> NDArray[np.float32]:
+        """The global model (d,) before the first round."""
+        return self.trainer.initial(experiment_rng(self.seed, "initial model"))
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
         """Where the server itself must add noise, or draw in secret, in round ``number``.

@@ -183,12 +183,12 @@ def overheard(words: list[str]) -> tuple[ValidatedRun, dict[int, NDArray[np.int6
                     purpose="train",
                     number=asked["round"],
                     cohort=[client],
-                    model=strategy.initial_parameters(),
+                    model=strategy.setup.initial_parameters(),
                     codec=strategy.codec(),
                     event=strategy.release_event,
                     weights=strategy.weights(),
                 )
-                summed = PlainSummation(strategy.sums, question)
+                summed = PlainSummation(strategy.rounds.sums, question)
                 summed.accept([client], reply.content)
                 told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply
@@ -259,10 +259,10 @@ def _draw(drawn: dict[str, NDArray], picture: Path) -> None:
 def _statement(experiment: ValidatedRun) -> str:
     """Claimed and proven ε of the whole run against a server that reads messages."""
     strategy = experiment.strategy
-    strategy.participations.clear()
+    strategy.rounds.participations.clear()
     for number in range(1, strategy.setup.budget.rounds + 1):
-        strategy.participations.update(map(int, strategy.cohort(number)))
-    [said] = [g for g in strategy.report.statement().guarantees if g.threat == "local"]
+        strategy.rounds.participations.update(map(int, strategy.rounds.cohort(number)))
+    [said] = [g for g in strategy.rounds.statement().guarantees if g.threat == "local"]
     if np.isinf(said.proven_total):
         return "none"
     claimed = "" if said.claimed_total is None else f"{show_epsilon(said.claimed_total)} claimed, "

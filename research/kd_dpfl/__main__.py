@@ -180,7 +180,7 @@ def _validate(words: Sequence[str]) -> dict[str, float]:
 def pseudo_label_accuracy(run: ValidatedRun) -> float | None:
     """Share of the pseudo-labels that are right; None without any."""
     checkpoint = run.folder.load_checkpoint()
-    targets = None if checkpoint is None else checkpoint.state.get("targets")
+    targets = None if checkpoint is None else checkpoint.run.algorithm.get("targets")
     if targets is None or not len(targets):
         return None
     labels, seed = run.population.dataset.train.labels, run.config.seed

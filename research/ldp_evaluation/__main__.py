@@ -70,7 +70,7 @@ def vectors_of(folder: RunFolder, words: Sequence[str]) -> tuple[NDArray[np.floa
     checkpoint = folder.load_checkpoint()
     if checkpoint is None:
         raise SystemExit(f"{folder.path}: holds no checkpoint; run with keep_checkpoints=true")
-    trainer.load(checkpoint.model)
+    trainer.load(checkpoint.run.model)
     images = people.dataset.train.images
     rows = [assignments(trainer, images[shard]).mean(axis=0) for shard in people.shards]
     return np.stack(rows), min(people.client_sizes())

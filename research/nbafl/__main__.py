@@ -243,7 +243,7 @@ def _validation_accuracy(run: RunFolder, config: DictConfig) -> float:
     trainer = build_trainer(config, population(config).dataset)
     checkpoint = run.load_checkpoint()
     assert checkpoint is not None
-    trainer.load(checkpoint.model)
+    trainer.load(checkpoint.run.model)
     return trainer.evaluate(train.images[left_out], train.labels[left_out]).accuracy
 
 

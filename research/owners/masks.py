@@ -47,4 +47,4 @@ def _run(name: str, masks: str) -> tuple[NDArray[np.float32], float]:
         seconds = time.monotonic() - start
         checkpoint = RunFolder(Path(folder) / "run").load_checkpoint()
     assert checkpoint is not None
-    return checkpoint.model, seconds
+    return checkpoint.run.model, seconds

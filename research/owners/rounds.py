@@ -192,7 +192,9 @@ class Direct:
         rng = experiment_rng(experiment.config.seed, "noise of a direct run")
         head = strategy.head
         settings = experiment.config.strategy
-        model = strategy.initial_parameters() if experiment.start is None else experiment.start
+        model = (
+            strategy.setup.initial_parameters() if experiment.start is None else experiment.start
+        )
         owners = self.owners
         if strategy.centre_sum is not None:
             assert head.radius is not None

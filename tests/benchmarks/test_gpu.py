@@ -32,7 +32,7 @@ def test_every_job_composes_on_every_device(images) -> None:
 
 def test_pfl_trains_the_network_that_murmur_does(images) -> None:
     experiment = ValidatedRun(compose([*gpu.jobs(images)[gpu.CIFAR], "engine=inline"]))
-    parameters = experiment.strategy.initial_parameters()
+    parameters = experiment.strategy.setup.initial_parameters()
     theirs = build_model("cifar", 3 * 32 * 32)
     assert len(parameters) == sum(p.numel() for p in theirs.parameters())
     assert theirs(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

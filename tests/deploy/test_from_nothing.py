@@ -1,6 +1,7 @@
 """The commands of deploy/README.md, as they stand there, from nothing to a finished run."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -14,7 +15,10 @@ import pytest
 
 from fl_app.tools.doctor import superlink
 from fl_app.tools.export import export
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.events import GaussianEvent
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import Policy
 from tests.deploy.conftest import ENDS
 from tests.federation.loopback import PROJECT, free_port, wait_for
 
@@ -27,16 +31,11 @@ BLOCKS = {
     )
 }
 (CONNECTION,) = re.findall(r"```toml\n(.+?)```", TEXT, re.S)
-SETTINGS = [
-    "strategy=privatekt",
-    "privacy.epsilon=4.9",  # two labels below 2.5, the most that the example policy allows
-    "strategy.K=2",
-    "dataset=digits",
-    "federation.num_clients=1",
-    "federation.clients_per_round=1",
-    "federation.quorum=1.0",
-    "federation.num_rounds=1",
-]
+_VALUE = r"""('[^']+'|"(?:[^"\\]|\\.)*"|[^\s`]+)"""
+EXAMPLES = dict(re.findall(rf"([A-Z_]+)={_VALUE}", TEXT))
+SETTINGS = EXAMPLES["SETTINGS"].strip("'").split()
+DEVICES, CLIENTS = 3, 30
+RUN, SPENT = "server: run", "device: what has it spent, and what is left?"
 ORDER = [
     "server: install",
     "server: certificates",
@@ -45,102 +44,193 @@ ORDER = [
     "device: install, in a checkout",
     "device: a key of its own, and a secret for its two processes",
     "server: enrol it, with the ids of the clients that it hosts",
+    "device: the owner's policy, here for three runs of the example",
     "server: the file that devices name as public=",
     "device: is anything missing?",
     "device: would its policy refuse the run?",
     "device: start the SuperNode, which holds the key and runs nothing",
     "device: start what answers, under an account of its own",
-    "server: run",
+    RUN,
+    SPENT,
 ]
 
 
-def test_every_command_is_tried_below():
-    assert sorted(BLOCKS) == sorted(ORDER)
+def test_every_command_is_tried_below_in_the_order_of_the_page():
+    assert list(BLOCKS) == ORDER
 
 
-@pytest.fixture
-def shell(tmp_path):
-    """Runs a block in a folder of its own, where nothing but ``deploy/`` is; ends what it began."""
-    (tmp_path / "deploy").symlink_to(PROJECT / "deploy")
-    device = tmp_path / "device"
-    config = {
-        "clients": 0,
-        "data": f"{device}/client-0.npz",
-        "public": f"{tmp_path}/shared/public.npz",
-        "shape": "1,8,8",
-        "classes": 10,
-        "policy": f"{device}/policy.yaml",
-        "state": f"{device}/state",
-    }
-    environment = {
-        **os.environ,
-        "HOST": "127.0.0.1",
-        "PORT": str(free_port()),
-        "RUNTIME_PORT": str(free_port()),
-        "NODE_CONFIG": " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
-        "CLIENTS": "0",
-        "SETTINGS": " ".join(SETTINGS),
-        "FLWR_HOME": str(tmp_path / "flwr"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PWD": str(tmp_path),
-    }
-    begun = []
+class Machine:
+    """The server, or a device: a folder in which blocks are typed, and what it began.
 
-    def run(name, wait=True):
-        with open(tmp_path / "log", "ab") as log:
+    Args:
+        folder: where nothing but ``deploy/`` is, and what commands make.
+        variables: those of the page.
+    """
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "deploy").symlink_to(PROJECT / "deploy")
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PWD": str(folder),
+            **variables,
+        }
+        self.begun: list[subprocess.Popen] = []
+
+    def begin(self, name: str) -> subprocess.Popen:
+        """Types the block ``name`` and does not wait; its output is in ``log``."""
+        with open(self.folder / "log", "ab") as log:
             process = subprocess.Popen(
                 ["bash", "-euc", BLOCKS[name]],
-                env=environment,
-                cwd=tmp_path,
+                env=self.environment,
+                cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        begun.append(process)
-        if wait:
-            assert process.wait(ENDS) == 0, f"{name}: {(tmp_path / 'log').read_text()[-4000:]}"
+        self.begun.append(process)
+        return process
 
-    run.environment = environment
-    yield run
-    for process in reversed(begun):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(ENDS)
+    def type(self, name: str) -> str:
+        """Types the block ``name``; what it has printed. AssertionError where it fails."""
+        log = self.folder / "log"
+        before = log.stat().st_size if log.exists() else 0
+        status = self.begin(name).wait(ENDS)
+        said = log.read_bytes()[before:].decode(errors="replace")
+        assert status == 0, f"{name}: {said[-4000:]}"
+        return said
+
+    def end(self) -> None:
+        """Ends all that was begun here."""
+        for process in reversed(self.begun):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(ENDS)
 
 
-def answers(shell, folder):
-    checks = superlink(f"127.0.0.1:{shell.environment['PORT']}", folder / "certificates" / "ca.pem")
+@pytest.fixture
+def machines(tmp_path):
+    """The server, and the three devices with ten clients each; ends what they began."""
+    address = {"HOST": "127.0.0.1", "PORT": str(free_port()), "SETTINGS": " ".join(SETTINGS)}
+    server = Machine(tmp_path / "server", **address)
+    devices = []
+    for number in range(DEVICES):
+        folder = tmp_path / f"device-{number}"
+        clients = ",".join(map(str, range(10 * number, 10 * number + 10)))
+        policy, state = folder / "policy.yaml", folder / "state"
+        config = {
+            "clients": clients,
+            "data": f"{server.folder}/data/client-{{client}}.npz",
+            "public": f"{server.folder}/shared/public.npz",
+            "shape": "1,8,8",
+            "classes": 10,
+            "policy": str(policy),
+            "state": str(state),
+            "colluders": 10,
+            "honest_clients": 20,
+        }
+        own = {
+            "CLIENTS": clients,
+            "RUNTIME_PORT": str(free_port()),
+            "POLICY": str(policy),
+            "STATE": str(state),
+            "NODE_CONFIG": " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
+        }
+        devices.append(Machine(folder, **address, **own))
+        (folder / "certificates").symlink_to(server.folder / "certificates")
+    yield server, devices
+    for machine in (*devices, server):
+        machine.end()
+
+
+def test_a_devices_words_of_the_page_are_those_that_are_typed_here(machines):
+    _, devices = machines
+    written = EXAMPLES["NODE_CONFIG"].strip('"').replace('\\"', '"')
+    typed = devices[0].environment["NODE_CONFIG"]
+    keys = [[word.split("=")[0] for word in shlex.split(words)] for words in (written, typed)]
+    assert keys[0] == keys[1]
+    assert EXAMPLES["CLIENTS"] == devices[0].environment["CLIENTS"]
+    assert all(f"{word}=" in written for word in ("colluders=10 honest_clients", "shape", "data"))
+
+
+def answers(server: Machine) -> bool:
+    ca = server.folder / "certificates" / "ca.pem"
+    checks = superlink(f"127.0.0.1:{server.environment['PORT']}", ca)
     return all(check.status != "fail" for check in checks)
 
 
-@pytest.mark.federation
-def test_the_commands_lead_from_nothing_to_a_finished_run(shell, tmp_path):
-    device = tmp_path / "device"
-    steps = iter(name for name in ORDER if "install" not in name)
-    for name in steps:
+def set_up(server: Machine, devices: list[Machine]) -> None:
+    """Types all of the page before the first run."""
+    for name in ORDER[: ORDER.index(RUN)]:
+        if "install" in name:
+            continue
         if name == "server: start the SuperLink":
-            shell(name, wait=False)
-            wait_for(lambda: answers(shell, tmp_path), ENDS, "the SuperLink")
-            (tmp_path / "flwr").mkdir(exist_ok=True)
-            connection = CONNECTION.replace("HOST:PORT", f"127.0.0.1:{shell.environment['PORT']}")
-            connection = connection.replace("/absolute/path", str(tmp_path))
-            (tmp_path / "flwr" / "config.toml").write_text(connection)
-        elif name.startswith("device: start"):
-            shell(name, wait=False)
-        elif name == "device: is anything missing?":
-            export(device, SETTINGS, shards=True)
-            shutil.copy(PROJECT / "deploy" / "policy.example.yaml", device / "policy.yaml")
-            shell(name)
+            server.begin(name)
+            wait_for(lambda: answers(server), ENDS, "the SuperLink")
+            home = server.folder / "flwr"
+            home.mkdir(exist_ok=True)
+            text = CONNECTION.replace("HOST:PORT", f"127.0.0.1:{server.environment['PORT']}")
+            text = text.replace("/absolute/path", str(server.folder))
+            (home / "config.toml").write_text(text)
+            export(server.folder / "data", SETTINGS, shards=True)
+        elif name.startswith("server: enrol"):
+            for device in devices:
+                shutil.copy(device.folder / "node.key.pub", server.folder)
+                server.environment["CLIENTS"] = device.environment["CLIENTS"]
+                server.type(name)
+        elif name.startswith("server"):
+            server.type(name)
         else:
-            shell(name)
-    (run,) = (tmp_path / "runs").iterdir()
-    (row,) = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()][1:]
-    assert row["answered"] == 1 and row["failed"] == {}
-    with Ledger(device / "state" / "ledger.sqlite", create=False) as ledger:
-        (entry,) = [each for each in ledger.entries(0) if each.kind == "charge"]
-        assert entry.run == run.name
+            for device in devices:
+                (device.begin if name.startswith("device: start") else device.type)(name)
+
+
+def left_of(device: Machine) -> set[tuple[float, float]]:
+    """What each client of a device is told: ε as its policy counts it, and what is left."""
+    rows = [line.split("│") for line in device.type(SPENT).splitlines() if "│" in line]
+    return {tuple(float(cell) for cell in row[-3:-1]) for row in rows}
+
+
+@pytest.mark.federation
+def test_three_devices_learn_twice_from_nothing_and_know_what_is_left(machines):
+    server, devices = machines
+    set_up(server, devices)
+    seen: set[Path] = set()
+    for counted, left in ((4.0, 4.5), (6.0, 2.5)):
+        server.type(RUN)
+        (folder,) = set((server.folder / "runs").iterdir()) - seen
+        seen.add(folder)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        lines = (folder / "rounds.jsonl").read_text().splitlines()
+        (row,) = [json.loads(line) for line in lines][1:]
+        assert row["answered"] == CLIENTS and row["failed"] == {}
+        assert metrics["accuracy"] > 0.7, metrics  # a class in ten is chance
+        for device in devices:
+            (told,) = left_of(device)
+            assert told == pytest.approx((counted, left), abs=0.05)
+            ledger_of = Path(device.environment["STATE"]) / "ledger.sqlite"
+            with Ledger(ledger_of, create=False) as ledger:
+                ledger.verify()
+                assert len(ledger.clients()) == CLIENTS // DEVICES
+
+
+def test_the_policy_of_the_page_has_room_for_three_runs_and_not_for_a_fourth():
+    policy = Policy.load(PROJECT / "deploy" / "policy.three-devices.yaml")
+    assert policy.defect is None
+    mu = 0.9249308976669366  # of a Gaussian of ε = 4 at δ = 10⁻⁵ (Balle and Wang 2018, theorem 8)
+    spends = [
+        epsilon(GaussianEvent(1 / (mu * math.sqrt(runs))), policy.delta, Threat.LOCAL).epsilon
+        for runs in range(1, 5)
+    ]
+    assert [round(spend, 2) for spend in spends] == [4.0, 5.99, 7.63, 9.08]
+    assert spends[0] < policy.epsilon_per_release
+    assert spends[2] < policy.epsilon_per_lifetime < spends[3]
 
 
 @pytest.mark.parametrize("side", ["server", "device"])

@@ -17,8 +17,8 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import Checkpoint, RowLines, RunFolder
-from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
+from murmur.round.run_state import RunState
 
 SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]
 STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
@@ -27,8 +27,8 @@ STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
 def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
-    InlineEngine().run(ValidatedRun.of([*SMALL, *settings, f"run_dir={folder}"]))
-    model = results.load_checkpoint().model
+    InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
+    model = results.load_checkpoint().run.model
     return model, results.rows()
 
 
@@ -175,7 +175,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
     configs = [compose([*SMALL, *more]) for more in ([], ["compute.precision=bf16"])]
     assert len({job_key(config, tmp_path) for config in configs}) == 2
     settings = [OmegaConf.to_container(config) for config in configs]
-    checkpoint = Checkpoint(0, np.zeros(0), {}, {}, "run", settings[0], [], RowLines())
+    checkpoint = Checkpoint(RunState(0, np.zeros(0)), "run", settings[0], [], RowLines())
     checkpoint.require_settings(settings[0])
     with pytest.raises(
         ConfigError, match=r"^compute\.precision=bf16: this run was started with fp32"

@@ -129,7 +129,7 @@ def test_two_clients_answer_three_rounds_and_are_charged_for_each(tmp_path):
     assert np.array_equal(again.run(), after)
     charged = ComposedEvent((RepeatedEvent(both.strategy.release_event(), 3),))
     assert both.charges(0) == both.charges(1) == charged
-    assert both.strategy.participations == {0: 3, 1: 3}
+    assert both.strategy.rounds.participations == {0: 3, 1: 3}
 
 
 @pytest.mark.parametrize("right", [BitsClient, MeanClient])

@@ -8,7 +8,7 @@ from tests.fl_app.running import SMALL
 
 def test_a_round_is_overheard_as_the_labels_of_each_client():
     experiment, told = overheard([*SMALL, "strategy.K=2", "privacy=none"])
-    rounds, clients = experiment.config.federation.num_rounds, experiment.strategy.cohort(1)
+    rounds, clients = experiment.config.federation.num_rounds, experiment.strategy.rounds.cohort(1)
     assert sorted(told) == list(range(1, rounds + 1))
     assert told[1].shape == (len(clients), 2, 10)
     assert (told[1].sum(axis=2) == 1).all()

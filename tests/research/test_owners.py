@@ -35,7 +35,7 @@ def both(tmp_path, *words):
     experiment = ValidatedRun(compose([*SMALL, *words]))
     found = direct.train(experiment)
     scores = json.loads((folder.path / "metrics.json").read_text())
-    return folder.load_checkpoint().model, model, scores, found
+    return folder.load_checkpoint().run.model, model, scores, found
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.protection import Unprotected
 from murmur.round.placement import Placement, SimulatedPlacement
+from murmur.round.rounds import PATIENCE
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
-from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
 
 NODES = [11, 12, 13]
@@ -46,7 +46,7 @@ def strategy(cohort=6, clients=10, quorum=0.5, seed=1):
 
 
 def begin(it, number=1, model=None):
-    model = it.initial_parameters() if model is None else model
+    model = it.setup.initial_parameters() if model is None else model
     record = ArrayRecord({"model": Array(model)})
     messages = list(it.configure_train(number, record, ConfigRecord(), Grid(*NODES)))
     for message in messages:
@@ -98,9 +98,9 @@ def test_mean_of_all_nodes_moves_the_model():
         for message, value in zip(begin(it), (2, 4, 6), strict=True)
     ]
     arrays, _ = it.aggregate_train(1, replies)
-    np.testing.assert_allclose(arrays["model"].numpy() - it.model, 12 / 6, rtol=1e-6)
-    assert len(it.round.answered) == 6
-    assert it.round.failed == {}
+    np.testing.assert_allclose(arrays["model"].numpy() - it.rounds.model, 12 / 6, rtol=1e-6)
+    assert len(it.rounds.outcome.answered) == 6
+    assert it.rounds.outcome.failed == {}
 
 
 HOSTILE: dict[str, dict] = {
@@ -134,9 +134,9 @@ def test_hostile_answer_is_counted_and_the_round_completes_without_it(kind):
     bad = reply(messages[0], **changed)
     arrays, _ = it.aggregate_train(1, [bad, *good])
     assert arrays is not None
-    np.testing.assert_array_equal(arrays["model"].numpy(), it.model)
-    assert set(it.round.failed) == set(messages[0].content["task"]["clients"])
-    assert len(it.round.answered) == 4
+    np.testing.assert_array_equal(arrays["model"].numpy(), it.rounds.model)
+    assert set(it.rounds.outcome.failed) == set(messages[0].content["task"]["clients"])
+    assert len(it.rounds.outcome.answered) == 4
 
 
 def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
@@ -145,8 +145,8 @@ def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
     replies = [reply(message) for message in messages]
     arrays, _ = it.aggregate_train(1, [*replies, replies[0]])
     assert arrays is not None
-    assert len(it.round.answered) == 6
-    assert max(it.participations.values()) == 1
+    assert len(it.rounds.outcome.answered) == 6
+    assert max(it.rounds.participations.values()) == 1
 
 
 class OneIsAway(SimulatedPlacement):
@@ -168,7 +168,7 @@ def test_who_takes_no_part_in_a_round_that_is_asked_again_may_have_answered_it(r
     it = strategy()
     object.__setattr__(it.setup, "placement", OneIsAway())
     if resumed:
-        it.sums.restore(it.sums.state())
+        it.rounds.sums.restore(it.rounds.sums.state())
     for number in (1, 2):
         (message,) = begin(it, number)
         others = message.content["task"]["clients"]
@@ -178,8 +178,8 @@ def test_who_takes_no_part_in_a_round_that_is_asked_again_may_have_answered_it(r
             error = Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, "no")
             back = Message(error, reply_to=message)
         it.aggregate_train(number, [back])
-        assert len(it.round.failed) == 6
-        assert len(it.round.possibly_released) == (6 if resumed and number == 1 else 0)
+        assert len(it.rounds.outcome.failed) == 6
+        assert len(it.rounds.outcome.possibly_released) == (6 if resumed and number == 1 else 0)
 
 
 def test_failed_node_and_silent_node_are_named_and_count_as_exposed():
@@ -187,14 +187,14 @@ def test_failed_node_and_silent_node_are_named_and_count_as_exposed():
     messages = begin(it)
     error = Message(Error(code=2, reason="trace\nValueError: broken"), reply_to=messages[0])
     it.aggregate_train(1, [error, reply(messages[1])])
-    failed = it.round.failed
+    failed = it.rounds.outcome.failed
     assert {failed[c] for c in messages[0].content["task"]["clients"]} == {
         "node failed: ValueError: broken"
     }
     assert {failed[c] for c in messages[2].content["task"]["clients"]} == {
         "no answer before the deadline"
     }
-    assert sum(it.participations.values()) == 6
+    assert sum(it.rounds.participations.values()) == 6
 
 
 def test_below_the_quorum_the_model_stays():
@@ -217,9 +217,9 @@ def test_refusing_client_is_reported_and_not_charged():
         values=np.zeros(it.trainer.num_parameters, np.float32),
     )
     it.aggregate_train(1, [answer, *(reply(message) for message in messages[1:])])
-    assert it.round.failed == {refusing: "policy"}
-    assert it.participations[refusing] == 0
-    assert len(it.round.answered) == 5
+    assert it.rounds.outcome.failed == {refusing: "policy"}
+    assert it.rounds.participations[refusing] == 0
+    assert len(it.rounds.outcome.answered) == 5
 
 
 NOTHING_LEFT = {ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB}
@@ -232,7 +232,7 @@ def test_exposure_is_counted_unless_the_node_says_that_no_client_has_begun(code)
     failing, *others = begin(it)
     error = Message(Error(code=code, reason="x"), reply_to=failing)
     it.aggregate_train(1, [error, *(reply(message) for message in others)])
-    counted = [it.participations[client] for client in failing.content["task"]["clients"]]
+    counted = [it.rounds.participations[client] for client in failing.content["task"]["clients"]]
     assert counted == ([0, 0] if code in NOTHING_LEFT else [1, 1])
 
 
@@ -246,9 +246,12 @@ def test_in_a_simulation_a_failed_node_exposes_those_that_were_charged(tmp_path)
         ledger.charge([Charge(untouched, "run", 2, "train", "1" * 16, NonPrivateEvent())])
     error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="x")
     it.aggregate_train(1, [Message(error, reply_to=failing), reply(other)])
-    assert (it.participations[charged], it.participations[untouched]) == (1, 0)
+    assert (it.rounds.participations[charged], it.rounds.participations[untouched]) == (1, 0)
     # Who has said nothing may still be at work.
-    assert [it.participations[client] for client in silent.content["task"]["clients"]] == [1, 1]
+    assert [it.rounds.participations[client] for client in silent.content["task"]["clients"]] == [
+        1,
+        1,
+    ]
 
 
 def test_run_ends_when_nobody_answers():
@@ -290,4 +293,4 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(report, size,
     replies = [Message(content, reply_to=messages[0]), *(reply(m) for m in messages[1:])]
     arrays, _ = it.aggregate_train(1, replies)
     assert arrays is None
-    assert set(it.round.failed) >= set(messages[0].content["task"]["clients"])
+    assert set(it.rounds.outcome.failed) >= set(messages[0].content["task"]["clients"])

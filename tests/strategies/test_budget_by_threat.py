@@ -87,19 +87,19 @@ def experiment(name, threat, words):
 def total(strategy, threat):
     """ε of the statement once everybody was asked as often as the schedule ever asks."""
     budget, clients = strategy.setup.budget, range(strategy.setup.num_clients)
-    strategy.participations = Counter(dict.fromkeys(clients, budget.releases))
-    if strategy.event_before() is not None:
-        strategy.before = Counter(dict.fromkeys(clients, 1))
-        strategy.participations += strategy.before
-    strategy.sums.least_survivors = strategy.setup.least_survivors
+    strategy.rounds.participations = Counter(dict.fromkeys(clients, budget.releases))
+    if strategy.claims().before is not None:
+        strategy.rounds.before = Counter(dict.fromkeys(clients, 1))
+        strategy.rounds.participations += strategy.rounds.before
+    strategy.rounds.sums.least_survivors = strategy.setup.least_survivors
     if threat == "central":
         strategy.protection.rounds_published = budget.rounds
     if strategy.algorithm == "KD-DPFL":  # large clients label, and all others train in each round
         plan = strategy.plan
         strategy.labelled, strategy.special_rounds = list(plan.label), budget.rounds
         rounds = dict.fromkeys(plan.general, budget.rounds)
-        strategy.participations = Counter(rounds | dict.fromkeys(plan.label, 1))
-    guarantees = strategy.report.statement().to_dict()["guarantees"]
+        strategy.rounds.participations = Counter(rounds | dict.fromkeys(plan.label, 1))
+    guarantees = strategy.rounds.statement().to_dict()["guarantees"]
     found = next(each for each in guarantees if each["threat"] == threat)
     return found["assumed_total"] or found["proven_total"]
 
@@ -237,7 +237,7 @@ def test_clients_refuse_rounds_for_which_their_budget_was_not_shared_out(name, t
     client = build_client(it.config, it.population, it.trainer, tmp_path)
     away = next(c for c in range(20) if not it.strategy.setup.cohorts.includes(c, 1))
     with pytest.raises(TaskError, match="is not in its cohort"):
-        client.event(Task(1, away, it.strategy.initial_parameters(), {}, {}))
+        client.event(Task(1, away, it.strategy.setup.initial_parameters(), {}, {}))
 
 
 @pytest.mark.parametrize(

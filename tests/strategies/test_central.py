@@ -85,7 +85,7 @@ def test_noise_on_the_mean_is_multiplier_times_norm_over_the_cohort():
 def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     strategy = server(cohort=cohort, clipping={"adaptive": adaptive})
     strategy.protection.rounds_published = 20
-    models, curious = strategy.report.statement().guarantees
+    models, curious = strategy.rounds.statement().guarantees
     if cohort == N:
         assert 7.9 < models.proven_total <= models.claimed_total == 8.0
     else:  # what sampling gains rests on a secret
@@ -93,7 +93,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
         assert 6.5 < models.assumed_total <= models.claimed_total == 8.0
     assert models.number_of_clients == N
     assert math.isinf(curious.proven_total) or curious.clients == {"nobody": 0.0}
-    assert (strategy.report.statement().unit, strategy.report.statement().adjacency) == (
+    assert (strategy.rounds.statement().unit, strategy.rounds.statement().adjacency) == (
         Unit.CLIENT,
         Adjacency.REPLACE_SPECIAL,
     )
@@ -110,8 +110,10 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
 def test_no_statement_hides_how_many_clients_there_are(words):
     """Cohorts and the divisor follow from that: with one client more, others are asked."""
     strategy = ValidatedRun(compose([*SMALL, *words])).strategy
-    assert strategy.report.statement().adjacency is Adjacency.REPLACE_SPECIAL
-    assert {each.adjacency for each in releases(strategy.planned())} == {strategy.adjacency}
+    assert strategy.rounds.statement().adjacency is Adjacency.REPLACE_SPECIAL
+    assert {each.adjacency for each in releases(strategy.claims().planned())} == {
+        strategy.adjacency
+    }
 
 
 def test_sampling_amplifies():
@@ -182,7 +184,7 @@ def test_clipping_norm_goes_to_the_quantile(true_norm, start):
 
 def test_cohort_is_a_poisson_sample_that_the_seed_does_not_tell():
     strategy = server()
-    sizes = np.array([len(strategy.cohort(number)) for number in range(400)])
+    sizes = np.array([len(strategy.rounds.cohort(number)) for number in range(400)])
     assert abs(sizes.mean() - COHORT) < 5 * math.sqrt(COHORT * 0.75 / 400)
     assert sizes.std() > 4
     secret = server(seeded=False)

@@ -77,11 +77,11 @@ def test_the_sum_does_not_depend_on_which_owner_has_a_record():
 def test_both_releases_share_one_budget(unit, threat):
     words = ["privacy.epsilon=2", f"privacy.unit={unit}", f"privacy.threat={threat}"]
     strategy = ValidatedRun(compose([*SMALL, *words])).strategy
-    strategy.before.update(range(5))
-    strategy.participations.update(dict.fromkeys(range(5), 2))
-    strategy.sums.least_survivors = strategy.setup.least_survivors
-    assert 1.99 < epsilon(strategy.spent(), 1e-5, Threat(threat)).epsilon <= 2
-    for exposure in strategy.exposures():
+    strategy.rounds.before.update(range(5))
+    strategy.rounds.participations.update(dict.fromkeys(range(5), 2))
+    strategy.rounds.sums.least_survivors = strategy.setup.least_survivors
+    assert 1.99 < epsilon(strategy.claims().spent(), 1e-5, Threat(threat)).epsilon <= 2
+    for exposure in strategy.claims().exposures():
         if exposure.threat == threat:
             costs = {epsilon(e, 1e-5, exposure.threat).epsilon for e in exposure.clients.values()}
             assert len(costs) == 1
@@ -99,7 +99,7 @@ def test_iid_and_skewed_owners_give_the_same_model_up_to_noise(tmp_path):
     found = []
     for name, partition in (("iid", "iid"), ("skewed", "dirichlet")):
         words = ["privacy.epsilon=inf", f"partition={partition}"]
-        found.append(run_inline(tmp_path / name, *words, small=SMALL).load_checkpoint().model)
+        found.append(run_inline(tmp_path / name, *words, small=SMALL).load_checkpoint().run.model)
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
 
 

@@ -88,7 +88,7 @@ def run(folder, *overrides, nodes=1):
 )
 def test_update_is_the_mean_of_plus_minus_one_and_its_controls(changed, expected):
     strategy = server(**changed)
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     counts = np.full(len(model), 10)
     counts[:3] = [0, 10, 14]
     found = strategy.update(1, model, counts, 20)
@@ -98,7 +98,7 @@ def test_update_is_the_mean_of_plus_minus_one_and_its_controls(changed, expected
 
 def test_masked_coordinates_keep_the_servers_last_mean():
     strategy = server(budget={**BUDGET, "mask": 0.25})
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     size = strategy.codec().size
     assert size == -(-len(model) // 4)
     first = strategy.update(1, model, np.full(size, 20), 20)
@@ -110,8 +110,8 @@ def test_masked_coordinates_keep_the_servers_last_mean():
 
 def test_claimed_epsilon_is_theorem_one_with_its_rounds():
     strategy = server()
-    strategy.participations.update({0: 100, 1: 3})
-    per_round, total = strategy.claimed_epsilon()
+    strategy.rounds.participations.update({0: 100, 1: 3})
+    per_round, total = strategy.claims().claimed
     assert total == pytest.approx(28.31, rel=1e-3)
     assert per_round < total
 
@@ -127,8 +127,8 @@ def test_release_event_counts_every_bit_and_nothing_private_without_noise():
 
 def test_gamma_follows_from_the_budget_where_it_is_not_given():
     strategy = server(epsilon=8.0, gamma=None)
-    strategy.participations.update({0: 10})
-    local = strategy.report.statement().guarantees[0]
+    strategy.rounds.participations.update({0: 10})
+    local = strategy.rounds.statement().guarantees[0]
     assert local.threat is Threat.LOCAL
     assert 7.9 < local.proven_total <= 8.0
     assert local.claimed_total < local.proven_total
@@ -155,9 +155,9 @@ def test_budget_against_the_server_of_a_secure_sum_counts_on_its_honest_clients(
     sums, shared = SecureSumSettings("simulated", minimum=1.0), server(epsilon=8.0, gamma=None)
     strategy = server(epsilon=8.0, gamma=None, sums=sums, honest=20)
     assert strategy.release.gamma > shared.release.gamma
-    strategy.participations.update({0: 10})
-    strategy.sums.least_survivors = 20
-    spent = {g.threat: g for g in strategy.report.statement().guarantees}
+    strategy.rounds.participations.update({0: 10})
+    strategy.rounds.sums.least_survivors = 20
+    spent = {g.threat: g for g in strategy.rounds.statement().guarantees}
     summed = spent[Threat.SECURE_AGGREGATION]
     assert 7.9 < summed.assumed_total <= 8.0 < summed.proven_total
     assert summed.proven_total == spent[Threat.LOCAL].proven_total

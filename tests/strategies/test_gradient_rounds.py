@@ -56,7 +56,7 @@ def test_without_noise_every_round_is_a_step_along_the_clipped_gradients(tmp_pat
     words = ["privacy.epsilon=inf", "protection.clipping.norm=0.5", "strategy.length=30"]
     folder, experiment = trained(tmp_path, *words)
     head = Head(experiment.trainer, "test")
-    model = folder.load_checkpoint().model
+    model = folder.load_checkpoint().run.model
     wanted = by_hand(experiment, 3)
     np.testing.assert_allclose(head.weights(model), wanted[1:], atol=2e-4)
     np.testing.assert_allclose(head.biases(model), 0.3 * wanted[0], atol=2e-4)
@@ -68,9 +68,9 @@ def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupt
     model, seen = np.zeros(size, np.float32), []
     for number in (1, 2, 3):
         total = np.full(size, number << 20, np.int64)
-        saved = strategy.snapshot()
+        saved = strategy.rounds.state(number, model, 1)
         after = strategy.update(number, model, total.copy(), 20)
-        strategy.resume(saved)
+        strategy.rounds.resume(saved)
         assert np.array_equal(strategy.update(number, model, total, 20), after)
         plain = model + strategy.rates * (number / 20)
         seen.append(plain)
@@ -91,7 +91,7 @@ def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
     arrays = ArrayRecord({"model": Array(models[-1])})
     strategy.configure_train(4, arrays, ConfigRecord(), Grid(1))
     arrays, _ = strategy.aggregate_train(4, [])
-    assert strategy.last == 3 and not strategy.round.accepted
+    assert strategy.last == 3 and not strategy.rounds.outcome.accepted
     result = array_from_bytes(arrays["model"].data)
     np.testing.assert_allclose(result, (models[2] + models[3]) / 2, rtol=1e-6)
 
@@ -100,10 +100,10 @@ def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
 def test_the_centre_and_the_rounds_share_one_budget(threat):
     words = ["model=centred", "privacy.epsilon=2", f"privacy.threat={threat}"]
     strategy = ValidatedRun(compose([*SMALL, *words])).strategy
-    strategy.before.update(range(20))
-    strategy.participations.update(dict.fromkeys(range(20), 4))
-    strategy.sums.least_survivors = strategy.setup.least_survivors
-    spent = epsilon(strategy.spent(), 1e-5, Threat(threat))
+    strategy.rounds.before.update(range(20))
+    strategy.rounds.participations.update(dict.fromkeys(range(20), 4))
+    strategy.rounds.sums.least_survivors = strategy.setup.least_survivors
+    spent = epsilon(strategy.claims().spent(), 1e-5, Threat(threat))
     assert 1.99 < spent.epsilon <= 2
     centre, rounds = strategy.centre_sum.noise, strategy.protection
     share = (centre.sensitivity / centre.sigma) ** 2
@@ -116,7 +116,7 @@ def test_a_centre_is_what_the_clients_features_have_in_common(tmp_path):
     head = Head(experiment.trainer, "test")
     people = experiment.population
     rows = [unit(people.dataset.train.images[i]).mean(axis=0) for i in people.shards]
-    found = head.centre(folder.load_checkpoint().model)
+    found = head.centre(folder.load_checkpoint().run.model)
     np.testing.assert_allclose(found, np.mean(rows, axis=0), atol=1e-5)
     scores = json.loads((folder.path / "metrics.json").read_text())
     assert scores["accuracy"] > 0.6
@@ -142,7 +142,7 @@ def test_an_empty_client_answers_with_zeros(tmp_path):
     nothing = LocalData(train.images, train.labels, np.zeros(0, np.int64))
     question = experiment.strategy.before_rounds()
     assert not client.train(question.task(0), nothing).any()
-    asked = experiment.strategy.training(1, experiment.strategy.initial_parameters())
+    asked = experiment.strategy.training(1, experiment.strategy.setup.initial_parameters())
     assert not client.train(asked.task(0), nothing).any()
 
 
@@ -169,7 +169,7 @@ def test_the_centre_is_kept_with_the_run():
     total = np.full(64, 1 << 19, np.int64)
     strategy.learn(question, Outcome(1, answered=[0], total=total, weight=1))
     again = ValidatedRun(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
-    again.resume(strategy.snapshot())
+    again.rounds.resume(strategy.rounds.state(0, strategy.setup.initial_parameters(), 1))
     assert again.before_rounds() is None
     assert np.array_equal(again.middle, strategy.middle)
     assert again.middle[0] == 0.5

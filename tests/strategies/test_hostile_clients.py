@@ -79,7 +79,7 @@ def asked(name: str, quorum: float) -> tuple[Any, list[Message]]:
     strategy = ValidatedRun(
         compose([*words, f"federation.quorum={quorum}", *STRATEGIES[name]])
     ).strategy
-    model = ArrayRecord({"model": Array(strategy.initial_parameters())})
+    model = ArrayRecord({"model": Array(strategy.setup.initial_parameters())})
     messages = list(strategy.configure_train(1, model, ConfigRecord(), Grid(*NODES)))
     for message in messages:
         message.metadata.__dict__["_message_id"] = f"m{message.metadata.dst_node_id}"
@@ -235,11 +235,13 @@ def test_forged_answers_leave_no_trace_in_the_model(name):
     for kind, message in forged(name).items():
         strategy, model = aggregate(name, [message])
         clients = asked(name, 0.5)[1][0].content["task"]["clients"]
-        assert set(strategy.round.failed) == set(clients), kind
-        assert all(why.startswith("rejected: ") for why in strategy.round.failed.values()), kind
-        assert len(strategy.round.answered) == 4, kind
+        assert set(strategy.rounds.outcome.failed) == set(clients), kind
+        assert all(
+            why.startswith("rejected: ") for why in strategy.rounds.outcome.failed.values()
+        ), kind
+        assert len(strategy.rounds.outcome.answered) == 4, kind
         # They may have released something all the same, so they count as exposed.
-        assert all(strategy.participations[client] == 1 for client in clients), kind
+        assert all(strategy.rounds.participations[client] == 1 for client in clients), kind
         np.testing.assert_array_equal(model, expected, err_msg=kind)
 
 
@@ -255,9 +257,9 @@ def test_duplicates_and_strangers_change_nothing(name):
     strategy, expected = aggregate(name, [alone])
     again, model = aggregate(name, [once, twice, stranger])
     np.testing.assert_array_equal(model, expected)
-    assert again.round.answered == strategy.round.answered
-    assert len(again.round.answered) == 6 and again.round.failed == {}
-    assert again.participations == strategy.participations
+    assert again.rounds.outcome.answered == strategy.rounds.outcome.answered
+    assert len(again.rounds.outcome.answered) == 6 and again.rounds.outcome.failed == {}
+    assert again.participations == strategy.rounds.participations
 
 
 @pytest.mark.parametrize("label", [10, 255])
@@ -268,7 +270,7 @@ def test_labels_out_of_range_are_rejected(label):
     one = {"clients": mine[:1], "refused": mine[1:], "reasons": ["no"], "weight": 1, "packed": True}
     labels = np.full(len(total), label, np.uint8)
     strategy, model = aggregate("privatekt", [reply(messages[0], one, {"sum": labels})])
-    assert "outside 0..9" in strategy.round.failed[mine[0]]
+    assert "outside 0..9" in strategy.rounds.outcome.failed[mine[0]]
     np.testing.assert_array_equal(model, without_the_first("privatekt"))
 
 
@@ -319,11 +321,11 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
         name, [reply(messages[0], report, sent(prepared, array_sent))], quorum=1.0
     )
     if model is None:
-        assert set(strategy.round.failed) == set(mine)
-        assert set(strategy.round.answered) == set(range(6)) - set(mine)
+        assert set(strategy.rounds.outcome.failed) == set(mine)
+        assert set(strategy.rounds.outcome.answered) == set(range(6)) - set(mine)
     else:
         # Accepted: then it is honest in every respect that counts.
-        assert strategy.round.failed == {} and array is None
+        assert strategy.rounds.outcome.failed == {} and array is None
         assert sorted(report["clients"]) == sorted(mine)
         if strategy.summed:
             assert report["weight"] == sum(strategy.weights().of(client) for client in mine)

@@ -87,7 +87,7 @@ def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=
 def labelled(strategy, label=2):
     strategy.targets = np.tile(np.eye(CLASSES, dtype=np.float32)[label], (20, 1))
     strategy.labelled = list(strategy.plan.label)
-    strategy.participations.update(strategy.labelled)
+    strategy.rounds.participations.update(strategy.labelled)
     return strategy
 
 
@@ -106,7 +106,7 @@ def test_cohort_is_general_clients_only_unless_large_ones_join():
 
 def test_special_client_counts_by_its_images_and_never_more_than_half():
     strategy = labelled(server())
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     own = labelled(server())._special(1, model)
     for weight, share in ((60, 0.25), (5, 0.5)):
         strategy = labelled(server())
@@ -116,13 +116,13 @@ def test_special_client_counts_by_its_images_and_never_more_than_half():
 
 def test_special_client_learns_its_labels_with_and_without_noise():
     tight = labelled(server(special={"epochs": 20}))
-    tight.trainer.load(tight._special(1, tight.initial_parameters()))
+    tight.trainer.load(tight._special(1, tight.setup.initial_parameters()))
     chosen = tight.trainer.logits(tight.setup.public[tight.indices]).argmax(axis=1)
     assert np.all(chosen == 2)
     conservative = {"mode": "conservative", "general_epsilon": 3.0}
     noisy = labelled(server(spending=conservative))
     again = labelled(server(spending=conservative))
-    model = noisy.initial_parameters()
+    model = noisy.setup.initial_parameters()
     first = noisy._special(1, model)
     assert np.array_equal(first, again._special(1, model))
     assert not np.array_equal(first, noisy._special(2, model))
@@ -154,9 +154,9 @@ def test_soft_votes_of_randomised_labels_are_debiased_by_each_clients_own_epsilo
 def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
     strategy = labelled(server())
     for _ in range(4):
-        strategy.participations.update([2, 3, 4, 5, 6])
+        strategy.rounds.participations.update([2, 3, 4, 5, 6])
         strategy.special_rounds += 1
-    guarantee = strategy.report.statement().guarantees[0]
+    guarantee = strategy.rounds.statement().guarantees[0]
     assert set(guarantee.clients) == {str(client) for client in range(7)}
     for client in range(7):
         assert guarantee.clients[str(client)] == pytest.approx(8.0, rel=0.02)
@@ -166,23 +166,23 @@ def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
 
 def test_conservative_mode_charges_the_special_clients_uploads_to_large_clients():
     strategy = labelled(server(spending={"mode": "conservative", "general_epsilon": 2.0}))
-    before = epsilon(strategy.paths.path(0), 1e-5).epsilon
+    before = epsilon(strategy._path(0), 1e-5).epsilon
     strategy.special_rounds = 4
-    after = epsilon(strategy.paths.path(0), 1e-5).epsilon
+    after = epsilon(strategy._path(0), 1e-5).epsilon
     assert before == pytest.approx(5.0, rel=0.01)
     assert before < after < 8.0
-    assert strategy.claimed_epsilon() == (None, 8.0)
+    assert strategy.claims().claimed == (None, 8.0)
 
 
 def test_nothing_is_spent_before_anything_is_released():
     strategy = server()
-    assert strategy.report.statement().guarantees[0].proven_total == 0
+    assert strategy.rounds.statement().guarantees[0].proven_total == 0
 
 
 def test_without_protection_the_statement_says_so():
     strategy = labelled(server(total=math.inf, mechanism="none"))
-    assert strategy.paths.path(0).events == (NonPrivateEvent(),)
-    assert strategy.report.statement().guarantees[0].proven_total == math.inf
+    assert strategy._path(0).events == (NonPrivateEvent(),)
+    assert strategy.rounds.statement().guarantees[0].proven_total == math.inf
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_student_of_the_votes_needs_no_federation(tmp_path):
     controls = ["strategy.spending.mode=tight", "strategy.spending.general=false"]
     folder = run_inline(tmp_path / "run", *RUN, *controls)
     assert [row["answered"] for row in folder.rows()] == [0, 0, 0]
-    model = folder.load_checkpoint().model
+    model = folder.load_checkpoint().run.model
     assert not np.array_equal(model, np.zeros_like(model))
     assert folder.metrics()["epsilon_proven"] == pytest.approx(8.0, rel=0.01)
 
@@ -284,10 +284,10 @@ def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, 
         patch.setattr(KdDpfl, "update", lambda *_: (_ for _ in ()).throw(CrashError()))
         with pytest.raises(CrashError):
             run_inline(path, *RUN)
-    before = RunFolder(path).load_checkpoint().state["targets"]
+    before = RunFolder(path).load_checkpoint().run.algorithm["targets"]
     monkeypatch.setattr(KdDpfl, "learn", lambda *_: pytest.fail("asked again"))
     folder = run_inline(path, *RUN)
-    assert np.array_equal(folder.load_checkpoint().state["targets"], before)
+    assert np.array_equal(folder.load_checkpoint().run.algorithm["targets"], before)
     assert [row["round"] for row in folder.rows()] == [0, 1, 2]
     assert len(label_charges(path)) == 2
 

@@ -52,8 +52,8 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, sums
 
 def one_round(strategy, models, clients, number=1):
     """The model after ``clients`` uploaded ``models`` (clients, d), noise-free."""
-    strategy.round = Outcome(number, answered=list(clients))
-    strategy.participations.update(clients)
+    strategy.rounds.outcome = Outcome(number, answered=list(clients))
+    strategy.rounds.participations.update(clients)
     steps = np.rint(models / strategy.noise.grid).astype(np.int64)
     sizes = np.array([strategy.sizes[client] for client in clients])
     total = (steps * sizes[:, None]).sum(axis=0)
@@ -103,7 +103,7 @@ def test_same_seed_gives_the_same_broadcast():
 
 
 def guarantees(strategy):
-    return {g.threat: g for g in strategy.report.statement().guarantees}
+    return {g.threat: g for g in strategy.rounds.statement().guarantees}
 
 
 def test_statement_holds_both_adversaries():
@@ -158,7 +158,7 @@ def test_proven_calibration_keeps_the_outsiders_epsilon(answering):
 )
 def test_statement_names_the_sensitivity_and_its_assumption(sensitivity, unit, adjacency, words):
     strategy = server(sensitivity=sensitivity, calibration="proven", lipschitz=1.0, proximal_mu=1.0)
-    statement = strategy.report.statement()
+    statement = strategy.rounds.statement()
     assert (statement.unit, statement.adjacency) == (unit, adjacency)
     for guarantee in statement.guarantees:
         assert len(guarantee.assumptions) == len(words)
@@ -170,7 +170,7 @@ def test_dpsgd_keeps_the_budget_against_both_adversaries():
     strategy = server(
         epsilon=4.0, sizes=(M, 250, *[M] * 8), sensitivity="dpsgd", calibration="proven"
     )
-    strategy.participations.update(dict.fromkeys(range(N), 8))
+    strategy.rounds.participations.update(dict.fromkeys(range(N), 8))
     for guarantee in guarantees(strategy).values():
         assert 3.9 < guarantee.proven_total <= 4.0
         assert guarantee.clients["0"] != guarantee.clients["1"]
@@ -189,8 +189,8 @@ def test_dpsgd_states_the_largest_epsilon_of_any_client_to_every_adversary():
     worst = max(each.epsilon for each in alone)
     assert worst > 1.05 * alone[0].epsilon
     assert epsilon(strategy.release_event(), 0.01).epsilon == worst
-    strategy.participations.update(range(N))
-    assert epsilon(strategy.spent(), 0.01).epsilon == worst
+    strategy.rounds.participations.update(range(N))
+    assert epsilon(strategy.claims().spent(), 0.01).epsilon == worst
     assert set(guarantees(strategy)) == {"local", "outsider", "secure_aggregation"}
     for guarantee in guarantees(strategy).values():
         assert guarantee.stated_per_round == worst
@@ -202,7 +202,7 @@ def test_checkpoint_carries_the_weakest_broadcast():
     one_round(strategy, uploads(strategy, N), range(N))
     one_round(strategy, uploads(strategy, 4), range(4), 2)
     other.restore(strategy.state())
-    other.participations.update(strategy.participations)
+    other.participations.update(strategy.rounds.participations)
     assert guarantees(other)["outsider"] == guarantees(strategy)["outsider"]
 
 
@@ -264,8 +264,8 @@ def test_a_node_that_lies_about_its_weight_is_left_out():
         )
         replies.append(Message(content, reply_to=message))
     arrays, _ = strategy.aggregate_train(1, replies)
-    assert len(strategy.round.answered) == 5
-    assert all("public sizes" in why for why in strategy.round.failed.values())
+    assert len(strategy.rounds.outcome.answered) == 5
+    assert all("public sizes" in why for why in strategy.rounds.outcome.failed.values())
     np.testing.assert_allclose(arrays["model"].numpy(), strategy.noise.grid, rtol=1e-6)
 
 

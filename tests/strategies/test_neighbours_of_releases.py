@@ -64,12 +64,12 @@ def protections(name):
 
 def released(strategy):
     """All kinds of releases that the strategy and its evaluation can make."""
-    found = [strategy.planned()]
+    found = [strategy.claims().planned()]
     question = strategy.before_rounds()
     if question is not None and question.event is not None:
         found.append(question.event())
-    if strategy.evaluation is not None:
-        found.append(strategy.evaluation.event())
+    if strategy.rounds.evaluation is not None:
+        found.append(strategy.rounds.evaluation.event())
     return ComposedEvent(tuple(found))
 
 

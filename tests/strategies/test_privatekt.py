@@ -97,7 +97,7 @@ def test_soft_targets_are_distributions():
     total = np.array([[20, 0, 0, 0], [5, 5, 5, 5], [0, 19, 1, 0], [7, 6, 4, 3]])
     strategy = server(target="soft")
     strategy.indices = np.arange(4)
-    strategy.update(1, strategy.initial_parameters(), total, 20)
+    strategy.update(1, strategy.setup.initial_parameters(), total, 20)
     targets = strategy.buffer.buffer[0][1]
     assert targets.min() >= 0
     np.testing.assert_allclose(targets.sum(axis=1), 1, rtol=1e-6)
@@ -139,13 +139,13 @@ def test_settings_say_in_which_rounds_images_are_drawn_by_entropy(monkeypatch, c
     monkeypatch.setattr("murmur.algorithms.privatekt.knowledge.draw", watched)
     strategy = server(**changed)
     for number in (1, 2, 3):
-        strategy.task(number, strategy.initial_parameters())
+        strategy.task(number, strategy.setup.initial_parameters())
     assert seen == by_entropy
 
 
 def test_transfer_images_are_distinct_and_within_the_pool():
     strategy = server()
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     for number in (1, 2, 3):
         indices = strategy.task(number, model)[0]["indices"]
         assert len(np.unique(indices)) == 4
@@ -160,7 +160,7 @@ def test_entropy_is_that_of_the_softmax_even_for_extreme_logits():
 
 
 def one_round(strategy, number, votes):
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     strategy.task(number, model)
     return strategy.update(number, model, votes, int(votes[0].sum()))
 
@@ -198,7 +198,7 @@ def test_self_training_only_control_learns_nothing_from_labels():
 def test_self_training_moves_the_parameters(targets):
     how = {"samples": 20, "targets": targets, "passes": 1, "learning_rate": 0.1, "batch_size": 8}
     strategy = server(use_labels=False, self_training=how)
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     moved = strategy.update(1, model, np.zeros((4, CLASSES), np.int64), 0)
     assert np.abs(moved - model).max() > 1e-3
 
@@ -271,8 +271,8 @@ def test_authors_run_claims_5_and_is_proven_795():
     """privatekt.md: ε=5 per round, K=2, C=10, 250 participations, δ=1e-5."""
     strategy = server(epsilon=5.0, K=2)
     strategy.answers = SharedLabels(LabelQuery(strategy.setup.budget, 2, 10))
-    strategy.participations.update({0: 250, 1: 10})
-    guarantee = strategy.report.statement().guarantees[0]
+    strategy.rounds.participations.update({0: 250, 1: 10})
+    guarantee = strategy.rounds.statement().guarantees[0]
     assert guarantee.claimed_total == 5.0
     assert round(guarantee.proven_total) == 795
     assert round(guarantee.clients["1"], 1) == 49.0
@@ -280,8 +280,8 @@ def test_authors_run_claims_5_and_is_proven_795():
 
 def test_budget_for_the_run_is_kept_by_the_exact_composition():
     strategy = server(epsilon=4.0, paper=False, rounds=50)
-    strategy.participations.update({0: 50})
-    total = strategy.report.statement().guarantees[0].proven_total
+    strategy.rounds.participations.update({0: 50})
+    total = strategy.rounds.statement().guarantees[0].proven_total
     assert 3.99 < total <= 4.0
     assert strategy.epsilon > 4.0 / 50
 

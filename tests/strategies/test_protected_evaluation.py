@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,15 +188,15 @@ def test_hostile_rows_are_rejected_as_a_whole_and_counted_as_released(rows):
 def with_training(it, participations):
     strategy = FedAvg(it.setup, **PLAIN)
     strategy.release_event = lambda: RandomizedResponseEvent(1.0, 4)
-    strategy.participations.update(participations)
-    strategy.switch_on(it)
+    strategy.rounds.participations.update(participations)
+    strategy.rounds.switch_on(it)
     return strategy
 
 
 def test_one_statement_composes_training_and_evaluation_for_each_client():
     it = evaluation("krr", 2.0)
     it.participations.update({0: 3, 1: 1, 7: 2})
-    statement = with_training(it, {0: 2, 1: 5}).report.statement()
+    statement = with_training(it, {0: 2, 1: 5}).rounds.statement()
     (guarantee,) = statement.guarantees
     assert guarantee.bounds["basic"] == pytest.approx(2 * 1 + 3 * 2)
     assert guarantee.clients["7"] == pytest.approx(4, rel=1e-3)
@@ -207,9 +208,9 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
     it = evaluation("krr", 2.0)
     it.participations.update({0: 1})
     strategy = FedAvg(it.setup, **PLAIN)
-    strategy.participations.update({0: 1})
-    strategy.switch_on(it)
-    statement = strategy.report.statement()
+    strategy.rounds.participations.update({0: 1})
+    strategy.rounds.switch_on(it)
+    statement = strategy.rounds.statement()
     assert not statement.is_private
     assert math.isinf(statement.guarantees[0].proven_total)
     assert any("ε=2 for each result" in warning for warning in statement.warnings)
@@ -217,18 +218,18 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
 
 def test_record_unit_makes_the_statement_one_of_records():
     it = evaluation(unit="record")
-    assert with_training(it, {}).report.statement().unit is Unit.RECORD
+    assert with_training(it, {}).rounds.statement().unit is Unit.RECORD
     assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
     strategy = FedAvg(it.setup, **PLAIN)
     # A client as a whole contributes, or nothing.
     noise = Release(GaussianEvent(9.0), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
     strategy.adjacency = Adjacency.REPLACE_SPECIAL
-    strategy.planned = lambda: noise
+    strategy.claims = lambda: SimpleNamespace(planned=lambda: noise)
     with pytest.raises(ValueError, match=r"^unit=record: .*unit=client.* counts twice .*record"):
-        strategy.switch_on(it)
+        strategy.rounds.switch_on(it)
     in_part = replace(noise, in_part=True)
-    strategy.planned = lambda: in_part
-    strategy.switch_on(it)
+    strategy.claims = lambda: SimpleNamespace(planned=lambda: in_part)
+    strategy.rounds.switch_on(it)
     assert strategy.unit is Unit.RECORD
 
 
@@ -245,9 +246,9 @@ def test_snapshot_carries_the_evaluation():
     strategy = with_training(it, {})
     it.take([reply(it, message) for message in begin(it)])
     other = with_training(evaluation(), {})
-    other.resume(strategy.snapshot())
-    assert other.evaluation.participations == it.participations
-    assert np.array_equal(other.evaluation.history, it.history)
+    other.rounds.resume(strategy.rounds.state(0, np.zeros(0, np.float32), 1))
+    assert other.rounds.evaluation.participations == it.participations
+    assert np.array_equal(other.rounds.evaluation.history, it.history)
 
 
 @pytest.mark.parametrize(
@@ -402,7 +403,7 @@ def test_before_the_first_round_an_evaluation_alone_is_spent(tmp_path):
 def test_centroids_are_placed_by_the_first_round_that_counts_after_the_pretraining():
     words = ["strategy=clustering", "federation.public=100", "strategy.pretrain_rounds=2"]
     strategy = ValidatedRun(compose(words)).strategy
-    start = strategy.initial_parameters()
+    start = strategy.setup.initial_parameters()
     nothing = {"update": np.zeros(len(start))}
     assert np.array_equal(strategy.apply(1, start, nothing), start)
     placed = strategy.apply(3, start, nothing)  # round 2 was lost

@@ -1,7 +1,7 @@
 """What a run's rows say of long runs: a little more than was released, never less."""
 
 from murmur.privacy.events import ComposedEvent, GaussianEvent, PoissonSampledEvent, RepeatedEvent
-from strategies.parts import rounded_up
+from murmur.privacy.exposure import rounded_up
 
 RELEASE = PoissonSampledEvent(0.01, GaussianEvent(1.0))
 

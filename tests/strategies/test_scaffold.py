@@ -34,7 +34,7 @@ def test_the_first_round_is_plain_averaging_of_clients_that_count_alike(tmp_path
         rounds=1,
     )
     state = folder.load_checkpoint()
-    control = next(v for k, v in state.state.items() if k.endswith("control"))
+    control = next(v for k, v in state.run.algorithm.items() if k.endswith("control"))
     own = [load_file(p)["control"] for p in sorted(folder.path.rglob("1.safetensors"))]
     assert len(own) == 8
     np.testing.assert_allclose(control, np.mean(own, axis=0), atol=1e-6)

@@ -1,7 +1,5 @@
 """What a statement says of a server that sees only sums: its conditions, by how they are taken."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from fl_app.config.composition import choices, compose
@@ -10,9 +8,9 @@ from fl_app.device import agreement
 from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
+from murmur.privacy.exposure import SumFacts, by_sums
 from murmur.round.cohorts import Weights
 from murmur.secure_sum.settings import SecureSumSettings
-from strategies.parts import PrivacyReport
 from tests.node_keys import openssh
 from tests.sums import noised
 
@@ -21,12 +19,11 @@ ALIKE = Weights(lambda client: 1)
 
 
 def exposure(settings, clients=1000, weights=ALIKE):
-    strategy = SimpleNamespace(
-        setup=SimpleNamespace(secure_sums=settings, cohort_size=clients),
-        sums=SimpleNamespace(least_counted=clients),
-        weights=lambda: weights,
+    failure = settings.failure_probability(clients)
+    facts = SumFacts(
+        clients, settings.colluders, failure, weights.of, weights.least, weights.greatest
     )
-    return PrivacyReport(strategy).secure_exposure(noised(FINE, 1).event, {0: 2, 1: 2})
+    return by_sums(noised(FINE, 1).event, {0: 2, 1: 2}, facts, settings.conditions(clients))
 
 
 def conditions(settings, clients=1000):

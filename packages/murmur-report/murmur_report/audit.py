@@ -169,8 +169,8 @@ class Bound:
 
         ``rounds``: how many it had.
         """
-        [models] = [e for e in strategy.exposures() if e.threat is Threat.CENTRAL]
-        return cls._said(models, strategy.report.statement(), rounds, models.claimed_total)
+        [models] = [e for e in strategy.claims().exposures() if e.threat is Threat.CENTRAL]
+        return cls._said(models, strategy.rounds.statement(), rounds, models.claimed_total)
 
     @classmethod
     def _said(
@@ -241,7 +241,7 @@ def main(argv: list[str]) -> int:
                 statement = _measured(statement, exposure, bound, found)
                 if beaten:
                     statement = _refuted(statement, exposure)
-    if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
+    if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.claims().exposures()):
         print("the last model: follows from what is attacked above, and has no claim of its own")
     if folder is not None and statement is not None:
         RunFolder(folder).save_statement(statement)
@@ -299,17 +299,17 @@ def findings(
         The adversary, the bound on what it sees, and what it found; None where it was not attacked:
         it is unprotected, or no view of it is written.
     """
-    strategy.canaries = None  # those of the run have done their part
+    strategy.rounds.canaries = None  # those of the run have done their part
     task = first_task(strategy)
     release = node.client.event(task)  # a task that it would refuse is not attacked either
     assert release is not None
     messages = Messages(node.client, task)
     for number in range(1, strategy.setup.budget.rounds + 1):
         # What a paper claims may depend on how often each client takes part.
-        strategy.participations.update(map(int, strategy.cohort(number)))
-    statement = strategy.report.statement()
+        strategy.rounds.participations.update(map(int, strategy.rounds.cohort(number)))
+    statement = strategy.rounds.statement()
     fresh = strategy.state()
-    exposures = strategy.exposures()
+    exposures = strategy.claims().exposures()
     assumed = ("the other clients of every sum are honest",)
     of_sums = Exposure(
         Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {}, assumptions=assumed
@@ -342,7 +342,7 @@ def findings(
         view = view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
         yield exposure, bound, _attack(node, exposure, bound, asked, view, effort)
-    evaluation = strategy.evaluation
+    evaluation = strategy.rounds.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
         return
     event = evaluation.seen(Threat.SECURE_AGGREGATION)
@@ -380,7 +380,7 @@ def _sums(
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return
-        strategy.canaries = None
+        strategy.rounds.canaries = None
         weights = kind.weights(strategy, node)
         ordered = sorted(weights, key=weights.__getitem__)
         chosen = ordered[:1]
@@ -433,12 +433,12 @@ def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Ex
     Yields:
         Who reads it, with what it costs, and how it is made.
     """
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     if (first := strategy.before_rounds()) is not None:
         task = first.task(min(first.cohort))
         what = f"what a client is asked before the rounds ({first.purpose})"
         yield _read(what, Messages(node.client, task))
-    if (evaluation := strategy.evaluation) is not None and evaluation.is_on:
+    if (evaluation := strategy.rounds.evaluation) is not None and evaluation.is_on:
         assert node.evaluator is not None
         task = Task(evaluation.every, 0, model, {}, {}, PROTECTED)
         messages = Messages(node.evaluator, task)
@@ -509,14 +509,14 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
     rounds = range(1, strategy.setup.budget.rounds + 1)
     if threat is Threat.CENTRAL:
         return sorted({1, len(rounds)})
-    asked = sum(task.client in strategy.cohort(number) for number in rounds)
+    asked = sum(task.client in strategy.rounds.cohort(number) for number in rounds)
     return sorted({1, max(asked, 1)})
 
 
 def first_task(strategy: CohortStrategy) -> Task:
     """What the strategy asks the first client of its cohort in round 1, with the initial model."""
-    model = strategy.initial_parameters()
-    client = int(strategy.cohort(1)[0])
+    model = strategy.setup.initial_parameters()
+    client = int(strategy.rounds.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
     return Task(1, client, model, arrays, settings)
 

@@ -80,7 +80,7 @@ class SecureSum:
         self.victim = victim
         self.parts: dict[int, Messages] = {}
         self._fresh = strategy.state()
-        self._model = strategy.initial_parameters()
+        self._model = strategy.setup.initial_parameters()
         self._data: dict[int, LocalData] = {}
         self._answering: list[int] = []  # of these the last ``colluders`` tell what they send
         self._colluders = strategy.setup.secure_sums.colluders
@@ -142,7 +142,7 @@ class SecureSum:
             node.begin(draw)
         strategy = self.strategy
         strategy.restore(self._fresh)
-        strategy.round = Outcome(0)
+        strategy.rounds.outcome = Outcome(0)
         unmasked = self._round(strategy)
         if not np.array_equal(unmasked, _added_up(drawn.values())):
             raise RuntimeError("what was unmasked is not the sum of what clients released")
@@ -166,15 +166,16 @@ class SecureSum:
         self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
     ) -> tuple[list[Message], Phase]:
         """What the server asks in round 1, in a sum of its own, and the phase that this begins."""
-        strategy.sums.run = uuid4().hex
+        strategy.rounds.sums.run = uuid4().hex
         messages = list(strategy.configure_train(1, model, ConfigRecord(), grid))
-        assert strategy.phase is not None
-        return messages, strategy.phase
+        assert strategy.rounds.phase is not None
+        return messages, strategy.rounds.phase
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Of the clients that are asked."""
-        return {int(client): node.client.weight(int(client)) for client in strategy.cohort(1)}
+        cohort = map(int, strategy.rounds.cohort(1))
+        return {client: node.client.weight(client) for client in cohort}
 
     def _fewest(self, phase: Phase, invited: Iterable[int]) -> list[int]:
         """The victim, and the lightest of the others that its sum needs."""
@@ -202,7 +203,7 @@ class EvaluationSums(SecureSum):
     def _ask(
         self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
     ) -> tuple[list[Message], Phase]:
-        evaluation = strategy.evaluation
+        evaluation = strategy.rounds.evaluation
         assert evaluation is not None
         evaluation.sums.run = uuid4().hex
         messages = evaluation.messages(evaluation.every, model, grid)
@@ -212,8 +213,9 @@ class EvaluationSums(SecureSum):
     @staticmethod
     def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Everybody counts alike."""
-        assert strategy.evaluation is not None
-        return dict.fromkeys(map(int, strategy.evaluation.cohort(strategy.evaluation.every)), 1)
+        evaluation = strategy.rounds.evaluation
+        assert evaluation is not None
+        return dict.fromkeys(map(int, evaluation.cohort(evaluation.every)), 1)
 
 
 def _added_up(parts: Iterable[NDArray]) -> NDArray:

@@ -114,7 +114,7 @@ def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
     client = messages.task.client
     rate = setup.cohorts.cohorts().rate
     numbers = range(1, rounds + 1)
-    scheduled = {n for n in numbers if rate is None and client in strategy.cohort(n)}
+    scheduled = {n for n in numbers if rate is None and client in strategy.rounds.cohort(n)}
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         strategy.restore(before)

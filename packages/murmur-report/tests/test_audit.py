@@ -277,7 +277,7 @@ NBAFL_PAPER = [
 
 def test_privatekt_s_claim_for_a_run_is_refuted_by_counting_what_happened(audited):
     config = compose(PRIVATEKT_PAPER)
-    assert ValidatedRun(config).strategy.claimed_epsilon() == (5.0, 5.0)
+    assert ValidatedRun(config).strategy.claims().claimed == (5.0, 5.0)
     [(bound, found)] = audited(PRIVATEKT_PAPER, 12_000, together=True)
     assert 5.0 < found.counted <= bound
 

@@ -195,7 +195,7 @@ def test_resumed_run_has_the_same_result_and_no_device_pays_twice(files, tmp_pat
     save = RunFolder.save_checkpoint
 
     def die(folder, checkpoint):
-        if checkpoint.round == 2:
+        if checkpoint.run.round == 2:
             raise KeyboardInterrupt
         save(folder, checkpoint)
 

@@ -14,7 +14,7 @@ from murmur.privacy.events import event_from_dict
 from murmur.privacy.guarantee import Guarantee
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
-from strategies.parts import PrivacyReport
+from murmur.round.rounds import Rounds
 from tests.fl_app.running import SMALL, interrupt
 
 WORDS = [*(word for word in SMALL if "seeded" not in word), "strategy.K=2"]
@@ -41,7 +41,7 @@ def break_accountant(patch):
     derived = experiment.Experiment._derived
 
     def of_nobody(run, roughly):
-        if run.strategy.participations:
+        if run.strategy.rounds.participations:
             return broken()
         return derived(run, roughly)
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_leaves_everything_but_epsilon_too(tmp_path, broken_accoun
 def test_a_view_that_cannot_be_composed_leaves_who_released_how_often(
     tmp_path, monkeypatch, broken_accountant
 ):
-    monkeypatch.setattr(PrivacyReport, "exposures", broken)
+    monkeypatch.setattr(Rounds, "exposures", broken)
     run = failed(tmp_path / "run")
     [charged] = run.statement()["charged"]
     assert charged["clients"] == 6

@@ -83,10 +83,10 @@ def test_a_canary_that_contributes_nothing_still_sends_a_message():
     """Else whoever reads messages tells it from one that does by there being one."""
     words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.threat=local"]
     strategy = ValidatedRun(compose([*AUDIT, *words])).strategy
-    canaries = strategy.canaries
+    canaries = strategy.rounds.canaries
     strategy.adjacency = Adjacency.REPLACE_SPECIAL
-    canaries.join(
-        strategy.training(1, strategy.initial_parameters()).task(0),
+    canaries.add_to(
+        strategy.training(1, strategy.setup.initial_parameters()).task(0),
         SumAccumulator(strategy.codec()),
     )
     out = canaries.scores[~canaries.inside]
@@ -132,9 +132,9 @@ def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):
 
 def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
     strategy = ValidatedRun(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
-    model, canaries = strategy.initial_parameters(), strategy.canaries
+    model, canaries = strategy.setup.initial_parameters(), strategy.rounds.canaries
     total = SumAccumulator(strategy.codec())
-    canaries.join(strategy.training(1, model).task(0), total)
+    canaries.add_to(strategy.training(1, model).task(0), total)
     assert set(total.clients) <= {-1 - name for name in np.flatnonzero(canaries.inside)}
     steps = np.abs(total.total)
     assert 0 < steps.max() <= 2**20 / np.sqrt(len(model) // canaries.count)

@@ -6,11 +6,12 @@ import pytest
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path
 from fl_app.run.results import Checkpoint, RowLines
+from murmur.round.run_state import RunState
 
 
 def after_two_rounds(**settings):
     settings = {"federation": {"num_rounds": 4, **settings}}
-    return Checkpoint(2, np.zeros(1), {}, {}, "known", settings, [], RowLines())
+    return Checkpoint(RunState(2, np.zeros(1)), "known", settings, [], RowLines())
 
 
 def test_what_the_deploy_engine_tells_devices_may_be_missing_but_not_differ():

@@ -13,12 +13,26 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from PIL import Image
 from rich.cells import cell_len
 
 from fl_app.api import data_card, run
 from fl_app.cli import main
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.data_card import HEADING, MAX_LINES, ClassRows, Column, DataCard, SplitRows
+from fl_app.config.settings import DeviceTerms
+from fl_app.device.data import load_own
+from fl_app.device.node_settings import OwnerSettings
+from fl_app.run.data_card import (
+    HEADING,
+    MAX_LINES,
+    ClassRows,
+    Column,
+    DataCard,
+    SplitRows,
+    owners_shown,
+)
+from fl_app.run.population import image_population
 from fl_app.run.results import RunFolder
 from murmur.learning.data.own_data import npz
 from tests.fl_app.running import command
@@ -313,9 +327,68 @@ def test_rows_that_would_go_elsewhere_than_to_a_terminal_are_refused_before_a_fi
     words, _, _ = table(tmp_path)
     status, said = command("data", *words, "--rows", "3")
     assert status == 2 and said.count("\n") == 1
-    assert "rows are shown on a terminal and written nowhere" in said
+    assert "rows and owners are shown on a terminal and written nowhere" in said
     status, said = command("data", "dataset=table", "dataset.path=nowhere.csv", "--rows", "3")
     assert status == 2 and "nowhere.csv" not in said
+
+
+@pytest.fixture
+def scribes(tmp_path):
+    """94 owners' folders with two pictures of each of two classes; settings for 40 clients."""
+    for owner in range(94):
+        for kind in ("cat", "dog"):
+            place = tmp_path / "scribes" / f"w{owner:02}" / kind
+            place.mkdir(parents=True)
+            for number in range(2):
+                picture = Image.new("L", (4, 4), 2 * owner + number)
+                picture.save(place / f"{number}.png")
+    words = ["dataset=image_folder", f"dataset.root={tmp_path / 'scribes'}", "dataset.owners=1"]
+    words += ["dataset.size=4", "partition=natural", "federation.num_clients=40", "seed=7"]
+    return [*words, "federation.public=40", f"dataset.cache={tmp_path / 'cache'}"]
+
+
+def test_of_more_owners_than_clients_it_says_how_many_were_drawn_and_of_each_what_it_became(
+    scribes, tmp_path
+):
+    card = data_card(scribes)
+    assert card.owners == 75 and card.rows == SplitRows(260, 40, 0, 76)
+    assert card.left_out == (
+        "100 training rows of 25 owners who are no clients: seed=7 draws 40 of 65",
+    )
+    assert "40, 4 rows and 2 classes each: Natural" in str(card)
+    (tmp_path / "home").mkdir()
+    shown = on_terminal(tmp_path / "home", "data", *scribes, "--owners").splitlines()
+    said = dict(line.removeprefix("owner ").split(": ") for line in shown if "owner w" in line)
+    assert list(said) == [f"w{owner:02}" for owner in range(94)]
+    kinds = [re.sub(r"client \d+", "client", role) for role in said.values()]
+    assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {
+        "client (4 rows)": 40,
+        "no client (4 rows)": 25,
+        "public pool (4 rows)": 10,
+        "test set": 19,
+    }
+    # Client 0 is the first of those drawn, in the order of their ids, and has its pictures.
+    first = next(owner for owner, role in said.items() if role == "client 0 (4 rows)")
+    people = image_population(compose(scribes))
+    own = people.dataset.train.images[people.shards[0], 0, 0, 0] * 255
+    number = int(first[1:])
+    assert sorted(own.round().astype(int).tolist()) == 2 * [2 * number] + 2 * [2 * number + 1]
+    status, error = command("data", *scribes, "--owners")
+    assert status == 2 and "--owners: rows and owners are shown on a terminal" in error
+    with pytest.raises(ConfigError, match="--owners: nothing says whose a row is"):
+        owners_shown(compose(["dataset=digits"]))
+
+
+def test_a_device_reads_an_owners_folder_as_the_simulation_does(scribes, tmp_path):
+    people = image_population(compose(scribes))
+    terms = DeviceTerms([1, 4, 4], ["cat", "dog"])
+    for client in (0, 39):
+        rows = people.shards[client]
+        owner = people.dataset.owner_ids[people.dataset.owners[rows[0]]]
+        place = str(tmp_path / "scribes" / owner)
+        own = load_own(place, OwnerSettings((client,), None, None), terms, tmp_path / "own").train
+        assert np.array_equal(own.images, people.dataset.train.images[rows])
+        assert np.array_equal(own.labels, people.dataset.train.labels[rows])
 
 
 def test_a_picture_and_a_text_are_shown_as_they_were_understood(tmp_path):

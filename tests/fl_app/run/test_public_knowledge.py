@@ -150,7 +150,7 @@ def test_an_additive_model_starts_at_public_rates_and_learns_its_curve(tmp_path)
     biases = head.biases(experiment.start)
     assert np.exp(biases[1] - biases[0]) == pytest.approx(1 / 3, rel=1e-5)
     folder = run_inline(tmp_path, *words, small=SMALL)
-    slopes = np.diff(head.weights(folder.load_checkpoint().model), axis=1)[:4, 0]
+    slopes = np.diff(head.weights(folder.load_checkpoint().run.model), axis=1)[:4, 0]
     assert slopes[:2].max() < 0 < slopes[2:].min()
     assert json.loads((folder.path / "metrics.json").read_text())["accuracy"] > 0.9
 

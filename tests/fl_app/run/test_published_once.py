@@ -95,14 +95,14 @@ def watched(published):
         replace(draft, path, **options)
 
     def evaluated(strategy, model):
-        published.out(strategy.round.number, model)
+        published.out(strategy.rounds.outcome.number, model)
         published.step("evaluate")
         return evaluate(strategy, model)
 
     def appended(folder, row):
         checkpoint = folder.load_checkpoint()
-        assert checkpoint.trained is None
-        published.out(checkpoint.round, checkpoint.model)
+        assert checkpoint.run.trained is None
+        published.out(checkpoint.run.round, checkpoint.run.model)
         published.step("row")
         append(folder, row)
 
@@ -175,7 +175,7 @@ from strategies.base import CohortStrategy
 from fl_app.cli import main
 
 def evaluate(strategy, model):
-    if strategy.round.number == 1:
+    if strategy.rounds.outcome.number == 1:
         np.save(sys.argv[1], model)
         os.kill(os.getpid(), signal.SIGKILL)
     return {}
@@ -195,7 +195,7 @@ def test_a_process_killed_in_an_evaluation_goes_on_with_the_model_that_it_evalua
         assert command("resume", run)[0] == 0
     assert again.draws == ROUNDS - 1
     assert again.models[1] == {np.load(seen).tobytes()}
-    assert RunFolder(run).load_checkpoint().state["protection.published"] == ROUNDS
+    assert RunFolder(run).load_checkpoint().run.algorithm["protection.published"] == ROUNDS
 
 
 def test_a_published_round_cannot_be_taken_back(tmp_path):
@@ -230,10 +230,10 @@ def mode(path):
 def test_raw_sums_are_their_users_only_and_gone_when_the_run_ends(tmp_path, readable_by_all):
     folder = interrupt(tmp_path / "run", *WORDS, *PROTECTIONS["matrix"], before=2, trained=True)
     run = RunFolder(folder)
-    assert run.load_checkpoint().state["protection.sums"].any()
+    assert run.load_checkpoint().run.algorithm["protection.sums"].any()
     assert mode(run.checkpoint_path) == 0o600
     assert command("resume", folder)[0] == 0
-    assert run.load_checkpoint().state["protection.sums"].size == 0
+    assert run.load_checkpoint().run.algorithm["protection.sums"].size == 0
     assert mode(run.checkpoint_path) == 0o600
 
 

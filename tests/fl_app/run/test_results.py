@@ -11,6 +11,7 @@ from fl_app.run.results import Checkpoint, RowLines, RunFolder, config_text, dig
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.ledger.key_and_anchor import KeyAndAnchor
 from murmur.privacy.statement import Statement
+from murmur.round.run_state import RunState
 from tests.fl_app.running import run_inline
 from tests.murmur.privacy.ledger.ledger_cases import fill
 
@@ -64,10 +65,11 @@ def test_checkpoint_reads_back(tmp_path):
     run.keep_rows(rows)
     configs = [digest(config_text(config))]
     state, counts = {"x": np.arange(2)}, {3: 2, 1: 5}
-    run.save_checkpoint(Checkpoint(7, np.ones(3), state, counts, "run", {"seed": 1}, configs, rows))
+    state = RunState(7, np.ones(3), participations=counts, algorithm=state)
+    run.save_checkpoint(Checkpoint(state, "run", {"seed": 1}, configs, rows))
     found = run.load_checkpoint()
-    assert (found.round, found.participations, found.rows) == (7, counts, rows)
-    assert found.state["x"].tolist() == [0, 1]
+    assert (found.run.round, found.run.participations, found.rows) == (7, counts, rows)
+    assert found.run.algorithm["x"].tolist() == [0, 1]
 
 
 def test_ledger_that_was_killed_while_it_was_begun_is_begun_again(tmp_path, monkeypatch):

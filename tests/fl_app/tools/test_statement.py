@@ -72,6 +72,42 @@ def test_the_label_and_the_questions_hold_claimed_proven_assumed_and_measured(ru
         assert assumption in label and assumption in questions
 
 
+DPIA = (PROJECT / "docs" / "dpia.md").read_text(encoding="utf-8")
+(_, TABLE) = DPIA.split("| sentence | source |\n|---|---|\n")
+SOURCES = dict(re.findall(r"^\| (.+) \| (.+) \|$", TABLE.split("\n\n")[0], re.M))
+
+
+def test_each_sentence_of_the_form_stands_on_the_page_with_its_source(run, capsys):
+    assert main(["statement", str(run), "--format", "dpia"]) == 0
+    text = capsys.readouterr().out
+    sentences = [line[2:] for line in text.splitlines() if line.startswith("- ")]
+    assert len(sentences) > 12 and all(SOURCES.values())
+    known = [
+        "".join(".*" if part.startswith("{") else re.escape(part) for part in _parts(sentence))
+        for sentence in SOURCES
+    ]
+    for sentence in sentences:
+        assert any(re.fullmatch(pattern, sentence) for pattern in known), sentence
+    statement = Statement.from_dict(json.loads((run / "privacy.json").read_text()))
+    for guarantee in statement.guarantees:
+        assert f"{guarantee.adversary}" in text
+        assert all(f"condition: {each}." in text for each in guarantee.assumptions) or (
+            guarantee.stated == float("inf")
+        )
+
+
+def _parts(sentence):
+    """The text of a row of the page and what stands in braces, in turn."""
+    return [part for part in re.split(r"(\{[^}]*\})", sentence) if part]
+
+
+def test_no_sentence_of_the_page_is_missing_in_the_form():
+    form = PROJECT / "fl_app" / "tools" / "templates" / "dpia.md"
+    text = form.read_text(encoding="utf-8")
+    for sentence in SOURCES:
+        assert f"- {sentence.partition('{')[0].rstrip('.')}" in text, sentence
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

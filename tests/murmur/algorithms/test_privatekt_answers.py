@@ -152,7 +152,7 @@ def test_nobody_is_asked_or_charged_where_labels_are_not_used(tmp_path):
 
 def test_votes_that_noise_drowns_leave_the_model_as_it_was():
     strategy = ValidatedRun(compose([*SMALL, *SUMS])).strategy
-    model = strategy.initial_parameters()
+    model = strategy.setup.initial_parameters()
     strategy.task(1, model)
     total = np.zeros(strategy.codec().shape, np.int64)
     assert np.array_equal(strategy.update(1, model, total, 60), model)

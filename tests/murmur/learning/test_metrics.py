@@ -65,6 +65,21 @@ def test_torchmetrics_by_name():
     assert 0 < found(logits, labels) < 1
 
 
+def test_a_metric_of_torch_gets_tensors_and_starts_anew_each_time():
+    from torchmetrics.classification import MulticlassF1Score
+
+    logits, labels = predictions(3)
+    name = "mine.MulticlassF1Score"
+    settings = {"num_classes": 3, "average": "macro"}
+    (found,) = metrics([{name: settings}], 3, own=lambda name: MulticlassF1Score).values()
+    right = theirs.f1_score(labels, logits.argmax(1), average="macro")
+    for _ in range(2):
+        assert found(logits, labels) == pytest.approx(right)
+    assert found(logits[:9], labels[:9]) == pytest.approx(
+        theirs.f1_score(labels[:9], logits[:9].argmax(1), average="macro")
+    )
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [

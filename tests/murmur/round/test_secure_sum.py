@@ -21,11 +21,11 @@ from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round import phase
 from murmur.round.host import Host
+from murmur.round.rounds import Rounds
 from murmur.round.secure_party import SecureParties
 from murmur.round.secure_summation import modulus_bits
 from murmur.round.task import RECORD
 from murmur.secure_sum.terms import SecureSumError, Stage
-from strategies.base import CohortStrategy
 from tests.fl_app.running import SMALL, run_inline
 
 ON = "privacy.secure_aggregation=on"
@@ -302,9 +302,7 @@ def test_too_many_dropouts_cost_the_round_and_not_the_run(tmp_path, monkeypatch,
 
 
 def test_a_cohort_drawn_too_small_costs_the_round_and_not_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        CohortStrategy, "cohort", lambda self, number: np.arange(1 if number == 1 else 6)
-    )
+    monkeypatch.setattr(Rounds, "cohort", lambda self, number: np.arange(1 if number == 1 else 6))
     rows = run_inline(tmp_path / "run", ON).rows()
     assert rows[1]["failed"]["0"].startswith(
         "secure aggregation: a sum needs 5 clients, and 1 are there"
@@ -383,9 +381,9 @@ def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
 
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = ValidatedRun(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
-    strategy.resume(secure_run.load_checkpoint().state)
-    assert strategy.sums.least_survivors == 6
-    assert strategy.report.secure_exposure(NonPrivateEvent(), {}).per_round.honest_clients == 5
+    strategy.rounds.resume(secure_run.load_checkpoint().run)
+    assert strategy.rounds.sums.least_survivors == 6
+    assert strategy.rounds.exposure_in_sums(NonPrivateEvent(), {}).per_round.honest_clients == 5
 
 
 @pytest.mark.parametrize(
