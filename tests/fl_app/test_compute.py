@@ -27,7 +27,7 @@ STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
 def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
-    InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
+    InlineEngine().run(ValidatedRun.of([*SMALL, *settings, f"run_dir={folder}"]))
     model = results.load_checkpoint().run.model
     return model, results.rows()
 
