@@ -17,6 +17,7 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import Checkpoint, RowLines, RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from murmur.round.run_state import RunState
 
