@@ -150,7 +150,7 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
         console = Console(quiet=not progress, markup=False, emoji=False)
         for line in ready.card.shown(console.width):
             console.print(line, soft_wrap=True, highlight=False)
-        with LiveProgress(ready.folder, ready.rounds, console, ready.adversary):
+        with LiveProgress(ready.folder, ready.rounds, console, ready.adversary, ready.score):
             ready.run()
     done = load_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None

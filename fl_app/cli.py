@@ -376,7 +376,7 @@ def run(overrides: list[str]) -> int:
     for line in opening_lines(ready):
         console.print(line, style="yellow", highlight=False)
     try:
-        with LiveProgress(folder, ready.rounds, console, ready.adversary):
+        with LiveProgress(folder, ready.rounds, console, ready.adversary, ready.score):
             ready.run()
     except KeyboardInterrupt:
         print(f"murmur: interrupted; {_goes_on(folder)}", file=sys.stderr)

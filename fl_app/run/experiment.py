@@ -34,6 +34,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.run import model_folder, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
+from fl_app.run.scores import leading_score
 from fl_app.run.validated import ValidatedRun
 from fl_app.tracking import RunHealth
 from murmur.learning.array_bytes import array_from_bytes
@@ -422,6 +423,12 @@ class Experiment:
             "failed": sum(len(row["failed"]) for row in rows),
             "seconds": round(time.monotonic() - self.started, 3),
         }
+        score = leading_score(self.config)
+        if score != "accuracy":
+            values = [row[score] for row in rows if score in row and row["round"] > 0]
+            final["score"] = score
+            final[score] = values[-1] if values else None
+            final["score_last_5"] = float(np.mean(values[-5:])) if values else None
         noise = self.strategy.model_noise()
         if noise is not None:
             final["model_noise"] = noise

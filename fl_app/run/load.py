@@ -21,6 +21,7 @@ from pydantic import NonNegativeInt, TypeAdapter
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.run.data_card import DataCard
+from fl_app.run.scores import leading_score
 from murmur.format import pluralize
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import NEIGHBOURS, UNITS
@@ -91,6 +92,11 @@ class Run:
         if self.rows or self.config:
             return "unfinished"
         return "not started"
+
+    @property
+    def score(self) -> str:
+        """Name of the score that its configuration puts first."""
+        return leading_score(self.config)
 
     @property
     def is_void(self) -> bool:

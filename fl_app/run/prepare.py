@@ -27,7 +27,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
-from murmur.learning.metrics import chance, linear_accuracy
+from fl_app.run.scores import leading_score
+from murmur.learning.metrics import chance, linear_score
 from murmur.learning.process import has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
@@ -191,7 +192,7 @@ def budget_line(budget: Budget) -> str:
 
 
 def expectation(run: ValidatedRun) -> str | None:
-    """The accuracy that noise leaves, and what would help; None where nobody can tell."""
+    """The leading score that noise leaves, and what would help; None where nobody can tell."""
     strategy = run.strategy
     planned = strategy.foretold()
     if planned is not None:
@@ -232,16 +233,19 @@ def kept_share(ratio: float) -> float:
 def _left_of(run: ValidatedRun, share: float, from_chance: bool = True) -> str:
     """What to expect where noise leaves ``share``: of the gain over chance, or of the score."""
     test = run.strategy.setup.test
-    guessed = chance(test.labels)
+    score = leading_score(run.config)
+    is_auc = score == "auc"
+    guessed = 0.5 if is_auc else chance(test.labels)
+    named = "AUC " if is_auc else ""
     if not share:
-        return f"expect no better than chance ({guessed:.2f})"
+        return f"expect no better than chance ({named}{guessed:.2f})"
     clean = None
     if run.trainer.num_parameters == _linear(test):
-        clean = linear_accuracy(test.images, test.labels)
+        clean = linear_score(test.images, test.labels, "auc" if is_auc else "accuracy")
     if clean is not None:
         base = guessed if from_chance else 0.0
         about = base + share * (clean - base)
-        return f"expect about {about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
+        return f"expect about {named}{about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
     of = f"what it gains over chance ({guessed:.2f}) without noise"
     if not from_chance:
         of = f"its score without noise (chance {guessed:.2f})"

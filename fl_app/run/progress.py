@@ -17,6 +17,7 @@ from rich.console import Console
 
 from fl_app.console import WIDE, LiveDisplay
 from fl_app.run.results import RunFolder
+from fl_app.run.scores import chance_of, label_of
 from murmur.format import format_number, pluralize
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.statement import Statement
@@ -43,10 +44,19 @@ class LiveProgress(LiveDisplay):
         rounds: how many the run has in all.
         console: a terminal gets a bar, a notebook its own, anything else a line for each round.
         whom: against whom rows state ε, in words (``murmur.privacy.statement_text.THREATS``).
+        score: the leading one, by its name in a row.
     """
 
-    def __init__(self, folder: RunFolder, rounds: int, console: Console, whom: str) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        rounds: int,
+        console: Console,
+        whom: str,
+        score: str = "accuracy",
+    ) -> None:
         self.folder, self.rounds, self.console, self.whom = folder, rounds, console, whom
+        self.score = score
         self._shown = 0
         self._reasons: set[str] = set()
         super().__init__("round", console)
@@ -56,8 +66,9 @@ class LiveProgress(LiveDisplay):
     def _show(self) -> None:
         for row in self.folder.rows(self._shown):
             self._shown += 1
-            line = f"{describe(row)}  {spent(row, self.whom)}".strip()
-            beside = line if self.console.width >= WIDE else f"{describe(row)}  {loss(row)}"
+            scored = describe(row, self.score)
+            line = f"{scored}  {spent(row, self.whom)}".strip()
+            beside = line if self.console.width >= WIDE else f"{scored}  {loss(row)}"
             self._bar.update(self._task, completed=row["round"], description=beside.strip())
             if self._notebook is not None:
                 self._notebook.progress = row["round"]
@@ -80,11 +91,11 @@ def _notebook_bar(rounds: int) -> Any:
     return bar
 
 
-def describe(row: dict[str, Any]) -> str:
-    """One row in a few words: accuracy, and how many clients failed."""
+def describe(row: dict[str, Any], score: str = "accuracy") -> str:
+    """One row in a few words: its leading ``score``, and how many clients failed."""
     parts = []
-    if "accuracy" in row:
-        parts.append(f"accuracy {row['accuracy']:.3f}")
+    if score in row:
+        parts.append(f"{label_of(score)} {row[score]:.3f}")
     if row["failed"]:
         parts.append(f"{pluralize(len(row['failed']), 'client')} failed")
     return "  ".join(parts)
@@ -229,6 +240,8 @@ def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
     if not any(row["counted"] for row in folder.rows() if row["round"] > 0):
         return [f"refused: no round was accepted, and nothing was learnt{missing}"]
     accuracy = metrics.get("accuracy")
+    if "score" in metrics:
+        return _scored(metrics, missing)
     if accuracy is None:
         return [f"accuracy not measured{missing}"]
     beside = f"; chance {chance(labels):.3f}{missing}"
@@ -241,6 +254,31 @@ def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
     over = min(LAST_ROUNDS, metrics["rounds"])
     return [
         f"{last} (last {over}: {metrics['accuracy_last_5']:.3f}){beside}",
+        last + beside,
+        figure + beside,
+    ]
+
+
+def _scored(metrics: dict[str, Any], missing: str) -> list[str]:
+    """Returns the leading score of a run where that is not accuracy, the longest text first.
+
+    Args:
+        metrics: the run's, with ``score`` and ``score_last_5``.
+        missing: whose answers are missing.
+    """
+    name = metrics["score"]
+    value = metrics.get(name)
+    if value is None:
+        return [f"{label_of(name)} not measured{missing}"]
+    guessed = chance_of(name)
+    beside = missing if guessed is None else f"; chance {guessed:.3f}{missing}"
+    figure = f"{label_of(name)} {value:.3f}"
+    last = f"{figure} after {pluralize(metrics['rounds'], 'round')}"
+    if metrics["rounds"] == 1:
+        return [last + beside, figure + beside]
+    over = min(LAST_ROUNDS, metrics["rounds"])
+    return [
+        f"{last} (last {over}: {metrics['score_last_5']:.3f}){beside}",
         last + beside,
         figure + beside,
     ]

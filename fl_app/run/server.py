@@ -26,6 +26,7 @@ from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule
 from fl_app.run.population import Population
+from fl_app.run.scores import ROW_SCORES
 from murmur.algorithms.gradient_rounds import start_from_names
 from murmur.format import format_number
 from murmur.learning.data.datasets import Dataset
@@ -263,6 +264,8 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
     whose each test example is, ``accuracy_over_owners`` joins them unasked. A user's own are for
     simulations only.
 
+    Those that rows carry by themselves (``scores.ROW_SCORES``) may be named too, and are left out.
+
     Args:
         config: its groups evaluation and federation are read.
         dataset: whose test set is scored; every score is tried with its labels here.
@@ -278,6 +281,9 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
         names = OmegaConf.to_container(names)
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    if "auc" in names and dataset.num_classes != 2:
+        raise ConfigError("evaluation.metrics=auc: is of two classes; take roc_auc_score")
+    names = [name for name in names if name not in ROW_SCORES]
     own = own_part if config.federation.devices is None else _simulated_only
     try:
         found = metrics(names, dataset.num_classes, own, dataset.test.labels)

@@ -24,6 +24,7 @@ from fl_app.run import hosts, server
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import Population, population
 from fl_app.run.results import RunFolder
+from fl_app.run.scores import leading_score
 from fl_app.tracking import Tracker
 from murmur.privacy.accounting import Threat
 from murmur.privacy.statement_text import THREATS
@@ -115,6 +116,11 @@ class ValidatedRun:
     def adversary(self) -> str:
         """The adversary against whom its rows state ε, in words."""
         return THREATS[Threat(self.strategy.setup.budget.threat)]
+
+    @property
+    def score(self) -> str:
+        """The leading score, by its name in a row."""
+        return leading_score(self.config)
 
     @property
     def labels(self) -> NDArray[np.int64]:

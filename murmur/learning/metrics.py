@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
 _OWN = ("accuracy", "loss", "auc")  # of every run
-_FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_accuracy``
+_FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_score``
 _OF_PROBABILITIES = ("log_loss", "d2_log_loss_score")  # whose argument older versions call y_pred
 CLUSTERINGS = ("silhouette", "calinski_harabasz", "davies_bouldin")  # scores of them
 _SIGMAS = 4.0  # above noise, or chance
@@ -59,14 +59,17 @@ def is_at_chance(accuracy: float, labels: NDArray[np.int64]) -> bool:
     return accuracy <= guessed + 2 * error
 
 
-def linear_accuracy(features: NDArray[np.float32], labels: NDArray[np.int64]) -> float | None:
-    """Accuracy of ridge regression that is trained on four fifths and scored on the last, in turn.
+def linear_score(
+    features: NDArray[np.float32], labels: NDArray[np.int64], score: str = "accuracy"
+) -> float | None:
+    """Score of ridge regression that is trained on four fifths and scored on the last, in turn.
 
     What a linear model reaches without noise, estimated from labelled examples alone.
 
     Args:
         features: (n, ...), of which the first ``_MOST_FITTED`` examples are used.
         labels: (n,).
+        score: ``accuracy``, or ``auc`` of two classes.
 
     Returns:
         None for fewer than ``_FEWEST_FITTED`` examples, or a single class.
@@ -80,13 +83,14 @@ def linear_accuracy(features: NDArray[np.float32], labels: NDArray[np.int64]) ->
     kernel = rows @ rows.T / size**2 + 1.0  # and the offset
     targets = np.eye(int(labels.max()) + 1)[labels]
     fifth = np.arange(len(labels)) % 5
-    right = 0
+    logits = np.zeros_like(targets)
     for each in range(5):
         out, rest = fifth == each, fifth != each
         ridge = kernel[np.ix_(rest, rest)] + _PENALTY * np.eye(int(rest.sum()))
-        logits = kernel[np.ix_(out, rest)] @ np.linalg.solve(ridge, targets[rest])
-        right += int(np.sum(logits.argmax(axis=1) == labels[out]))
-    return right / len(labels)
+        logits[out] = kernel[np.ix_(out, rest)] @ np.linalg.solve(ridge, targets[rest])
+    if score == "auc":
+        return area_under_curve(logits[:, 1] - logits[:, 0], labels)
+    return float(np.mean(logits.argmax(axis=1) == labels))
 
 
 def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:

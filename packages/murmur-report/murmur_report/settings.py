@@ -304,12 +304,15 @@ def group(runs: Sequence[Run]) -> Grouping:
 
 
 def score_names(runs: Iterable[Run]) -> list[str]:
-    """All scores that rows carry, accuracy first, then by name.
+    """All scores that rows carry: the leading one of the runs, accuracy, then by name.
 
-    Numbers that only keep books (bytes, seconds, ε) are none.
+    Numbers that only keep books (bytes, seconds, ε) are none. Runs that lead with different scores
+    have none in common, and accuracy is first.
     """
     names = {name for run in runs for row in run.rows for name in row if _is_score(row, name)}
-    return sorted(names, key=lambda name: (name != "accuracy", name))
+    leading = {run.score for run in runs}
+    first = leading.pop() if len(leading) == 1 else "accuracy"
+    return sorted(names, key=lambda name: (name != first, name != "accuracy", name))
 
 
 def final(run: Run, score: str) -> float | None:
