@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 KERNELS := $(ROOT)/packages/murmur-kernels
+# All that stand beside the core, each found by its entry points.
+PACKAGES := $(sort $(wildcard $(ROOT)/packages/murmur-*))
+LINES := $(foreach package,$(PACKAGES),echo $(package);)
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
@@ -13,20 +16,20 @@ install: $(STAMP)
 
 PIP = cd $(ROOT) && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --constraint constraints.txt
 
-# What runs and reports need; in everything after it, tests and tools are added.
+# What runs need; in everything after it, the other packages, tests and tools are added.
 $(RUNS): $(ROOT)/pyproject.toml $(KERNELS)/pyproject.toml $(ROOT)/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Murmur needs Python 3.11 to 3.13; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Murmur and its libraries (PyTorch, Flower, Ray) into $(VENV): once, about 2 minutes and 6.4 GB"
-	$(PIP) --editable '.[simulation,report]' --editable $(KERNELS)
+	$(PIP) --editable '.[simulation]' --editable $(KERNELS)
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || \
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(RUNS)
 
-$(STAMP): $(RUNS)
+$(STAMP): $(RUNS) $(PACKAGES:%=%/pyproject.toml)
 	@echo "Installing what tests and checks need into $(VENV): once, 1.4 GB more"
-	$(PIP) --editable '.[simulation,sweeps,dev]'
+	$(PIP) --editable '.[simulation,sweeps,dev]' $(PACKAGES:%=--editable %)
 	@touch $(STAMP)
 
 # Several processes share the cores: more threads than one in each only wait for each other.
@@ -65,7 +68,7 @@ PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 $(OTHER)/.installed: $(STAMP)
 	$(BIN)/python -m venv $(OTHER)
-	{ $(BIN)/python $(PURELIB); echo $(KERNELS); } > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
+	{ $(BIN)/python $(PURELIB); $(LINES) } > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
 	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  'flwr==$(FLOWER).*' --editable .
 	@touch $@
@@ -83,7 +86,7 @@ SORTED := LC_ALL=C sort
 
 $(FLOOR)/.installed: $(STAMP)
 	$(BIN)/python -m venv --clear --without-pip $(FLOOR)
-	{ $(BIN)/python $(PURELIB); echo $(KERNELS); } > "$$($(FLOOR)/bin/python $(PURELIB))/shared.pth"
+	{ $(BIN)/python $(PURELIB); $(LINES) } > "$$($(FLOOR)/bin/python $(PURELIB))/shared.pth"
 	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | $(SORTED) > $(FLOOR)/ours.txt
 	grep $(KEPT:%=-e '^%==') $(FLOOR)/ours.txt > $(FLOOR)/kept.txt
 	cd $(ROOT) && $(BIN)/uv pip compile --quiet --no-header --no-annotate --python $(BIN)/python \

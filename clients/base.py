@@ -36,6 +36,21 @@ if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs no
     from murmur.learning.training.trainer import Trainer
     from murmur.round.client_state import ClientState
 
+__all__ = [
+    "Canary",
+    "Client",
+    "ClientSetup",
+    "Codec",
+    "Event",
+    "LocalData",
+    "NoiseGenerator",
+    "Task",
+    "TaskError",
+    "has_canaries",
+    "null_records",
+    "vector_canary",
+]
+
 
 class Canary(NamedTuple):
     """Two results of training, as far apart as clipping allows, and how to tell their releases.

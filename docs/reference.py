@@ -13,7 +13,7 @@ from fl_app.config.conf_files import CONF
 from fl_app.run import results
 from fl_app.tools import options
 from murmur.privacy.ledger import chain
-from murmur.privacy.policy import ISOLATION, MECHANISMS
+from murmur.privacy.policy_terms import ISOLATION, MECHANISMS
 
 ROOT = CONF.parent
 

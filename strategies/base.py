@@ -31,6 +31,22 @@ from murmur.round.rounds import Rounds
 from murmur.round.setup import ServerSetup
 from strategies.parts import Foretold
 
+__all__ = [
+    "Adjacency",
+    "Claimed",
+    "Claims",
+    "Codec",
+    "CohortStrategy",
+    "Event",
+    "Integers",
+    "Outcome",
+    "Parameters",
+    "Question",
+    "ServerSetup",
+    "Unit",
+    "Weights",
+]
+
 Parameters = NDArray[np.float32]
 
 

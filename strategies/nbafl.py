@@ -24,7 +24,7 @@ from murmur.algorithms.dpsgd import Lots, signal_to_noise
 from murmur.algorithms.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.learning.codec import GridCodec, Integers
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.accounting.gaussian import FINE_SHARE
+from murmur.privacy.accounting.gaussian import MIN_CLIENT_SIGMA
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, repeated
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -170,7 +170,7 @@ class NbAFL(CohortStrategy):
         most = max(weights)
         sizes = [self.sizes[client] for client in self.rounds.outcome.answered]
         step = self.noise.grid * max(sizes) / math.gcd(*sizes)
-        counted = weights if uplink >= FINE_SHARE * step else [most]
+        counted = weights if uplink >= MIN_CLIENT_SIGMA * step else [most]
         spread = math.hypot(uplink * math.hypot(*counted), sigma) / most
         ratios = {"rest": spread, "stripped": math.hypot(uplink, sigma / most)}
         self.weakest = {name: min(self.weakest[name], ratio) for name, ratio in ratios.items()}

@@ -19,7 +19,7 @@ settings.load_profile("murmur")
 # longest come first, so that no worker is left with one at the end.
 THOROUGH = (
     "tests/murmur/flower/test_plain_app.py",
-    "tests/fl_app/test_typed_pages.py",
+    "packages/tests/test_typed_pages.py",
     "tests/federation/test_fire_drill.py",
     "tests/deploy/test_policies.py",
     "tests/formats/test_golden_runs.py",
@@ -40,7 +40,7 @@ THOROUGH = (
     "tests/fl_app/test_fuzz.py",
     "tests/strategies/test_neighbours_of_releases.py",
     "tests/strategies/test_budget_by_threat.py",
-    "tests/research/test_gauntlet.py",
+    "packages/murmur-report/tests/research/test_gauntlet.py",
     "tests/strategies/test_hostile_clients.py",
     "tests/fl_app/device/test_charge_of_settings.py",
     "tests/fl_app/device/test_charge_of_sums.py",
@@ -76,7 +76,7 @@ THOROUGH = (
     "tests/strategies/test_nbafl.py",
     "packages/murmur-guard/tests/test_sandbox.py",
     "tests/research/test_frontier.py",
-    "tests/research/test_audited_runs.py",
+    "packages/murmur-report/tests/research/test_audited_runs.py",
 )
 
 

@@ -34,10 +34,10 @@ LONGEST_FILE = 600
 
 LIMITS = {  # what is counted: the limit of today, and the aim
     "files above 600 lines": (3, 0),
-    "public methods of CohortStrategy": (36, 25),
-    "attributes of CohortStrategy": (16, 10),
-    "code lines of the largest algorithm's pair and its direct imports": (3_212, 1_500),
-    "code lines to trust an epsilon": (11_299, 9_000),
+    "public methods of CohortStrategy": (27, 25),
+    "attributes of CohortStrategy": (10, 10),
+    "code lines of the largest algorithm's pair and its direct imports": (2_970, 1_500),
+    "code lines to trust an epsilon": (11_560, 9_000),
 }
 
 

@@ -458,7 +458,7 @@ class Experiment:
         test = images.dataset.test.images
         if self.federation.on_held_out:
             test = images.dataset.train.images[images.held_out]
-        personal = self.strategy.own_models is not None
+        personal = self.strategy.rounds.own_models is not None
         about = model_folder.describe(self.config, people, images.dataset, statement, personal)
         plain: Any = OmegaConf.to_container(self.config, resolve=True)
         named = ("accuracy", *self.strategy.setup.metrics)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.learning.linear_model import Head, unit
 from murmur.learning.process import one_thread
-from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
+from murmur.privacy.accounting.gaussian import MIN_CLIENT_SIGMA, MIN_CONTINUOUS_SIGMA
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Unit
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian, NoNoise, SharedNoise
@@ -39,7 +39,7 @@ CENTRE = "centre"
 
 _BLOCK_RECORDS = 256  # records at a time
 _MIN_RELATIVE_RIDGE = 0.01  # of the mean eigenvalue of the classes' covariance
-_FINEST_STEPS = 20  # an entry of 1 is 2²⁰ steps, or fewer where sums of many records need the room
+_MAX_STEP_BITS = 20  # an entry of 1 is 2²⁰ steps, or fewer where sums of many records need the room
 
 
 class NoisySum:
@@ -70,7 +70,7 @@ class NoisySum:
         self.unit = unit
         honest = budget.honest_clients
         self.noise: SharedNoise = NoNoise()
-        for bits in range(_FINEST_STEPS, -1, -1):
+        for bits in range(_MAX_STEP_BITS, -1, -1):
             if budget.is_private:
                 moved = sensitivity * 2.0**bits + 2 * math.sqrt(size)
                 sigma = budget.noise_multiplier(part) * moved
@@ -79,7 +79,10 @@ class NoisySum:
                 break
         coarse = bits < 1
         if budget.is_private:
-            coarse |= self.noise.deviation(honest) < FINEST or self.noise.deviation(1) < FINE_SHARE
+            coarse |= (
+                self.noise.deviation(honest) < MIN_CONTINUOUS_SIGMA
+                or self.noise.deviation(1) < MIN_CLIENT_SIGMA
+            )
         if coarse:
             raise ValueError(
                 f"records={most}: sums of so many records at epsilon={budget.epsilon:g} do not "

@@ -25,7 +25,7 @@ from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
 
-_BATCH = 512
+_BATCH_EXAMPLES = 512
 
 
 class ClusteringBackend(AutogradBackend):
@@ -154,7 +154,7 @@ def latents(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float32
     """Latents (N, latent) under the trainer's present parameters."""
     model = clustering_model(trainer)
     with torch.inference_mode():
-        parts = [model.encoder(part) for part in torch.tensor(images).split(_BATCH)]
+        parts = [model.encoder(part) for part in torch.tensor(images).split(_BATCH_EXAMPLES)]
     return torch.cat(parts).numpy()
 
 
@@ -163,7 +163,7 @@ def reconstruction_loss(trainer: Trainer, images: NDArray[np.float32]) -> float:
     model = clustering_model(trainer)
     total = 0.0
     with torch.inference_mode():
-        for part in torch.tensor(images).split(_BATCH):
+        for part in torch.tensor(images).split(_BATCH_EXAMPLES):
             restored = model.decoder(model.encoder(part))
             total += float((restored - part.flatten(1)).square().sum(dtype=torch.float64))
     return total / images.size

@@ -22,14 +22,14 @@ KERNELS = "murmur.backends"
 ``sequences`` trains plain sequences of layers, ``dpfl_bnn`` binary networks
 (packages/murmur-kernels).
 """
-LARGE = 2**22
+MIN_LARGE_PARAMETERS = 2**22
 """Parameters of a model from which on memory counts for more than the time to make buffers anew."""
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 # The largest value that mallopt's int takes, then the largest that older versions of glibc accept.
 _THRESHOLDS = (2**31 - 1, 2**25)
-_LARGE_BLOCK = 2**22  # bytes
+_MIN_LARGE_BLOCK_BYTES = 2**22  # bytes
 # Packages that bring threads of their own.
 _THREADED = ("numpy", "scipy.linalg", "sklearn", "torch")
 # The number of BLAS's threads belongs to the process. Of two blocks at a time, the first to end
@@ -63,7 +63,7 @@ def tune_heap(parameters: int) -> None:
     """Set the allocator for a model of so many ``parameters``, if the process is Murmur's own."""
     if not is_ours():
         return
-    if parameters < LARGE:
+    if parameters < MIN_LARGE_PARAMETERS:
         keep_heap()
     else:
         return_large_blocks()
@@ -115,9 +115,12 @@ def keep_heap() -> bool:
 def return_large_blocks() -> bool:
     """Tell glibc to hand freed blocks of 4 MiB and more back to the kernel, one by one.
 
-    For a process with a model of ``LARGE`` parameters or more.
+    For a process with a model of ``MIN_LARGE_PARAMETERS`` parameters or more.
     """
-    accepted = [_accepts(option, _LARGE_BLOCK) for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)]
+    accepted = [
+        _accepts(option, _MIN_LARGE_BLOCK_BYTES)
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)
+    ]
     return all(accepted)
 
 

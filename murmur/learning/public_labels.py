@@ -21,7 +21,7 @@ from murmur.learning.linear_model import centred, ridge
 from murmur.learning.process import one_thread
 from murmur.settings import Count, Positive, settings
 
-_KEPT = 4  # graphs of a process
+_MAX_CACHED_GRAPHS = 4  # graphs of a process
 _GRAPHS: dict[tuple[Any, ...], Any] = {}
 
 
@@ -104,7 +104,7 @@ class LabelSpreading:
         near = np.ascontiguousarray(pool[:, : self.components])
         key = (hashlib.sha256(near.data).digest(), near.shape, self.neighbours)
         if key not in _GRAPHS:
-            if len(_GRAPHS) == _KEPT:
+            if len(_GRAPHS) == _MAX_CACHED_GRAPHS:
                 del _GRAPHS[next(iter(_GRAPHS))]
             _GRAPHS[key] = _graph(near, self.neighbours)
         return _GRAPHS[key]

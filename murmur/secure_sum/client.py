@@ -31,7 +31,7 @@ from murmur.secure_sum.keys import Entropy
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
 from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part
 
-SEALED_BYTES = keys.OVERHEAD + SHARE_BYTES
+SEALED_BYTES = keys.OVERHEAD_BYTES + SHARE_BYTES
 _ORDER = tuple(Stage)
 _Method = TypeVar("_Method", bound=Callable[..., bytes | NDArray[np.uint8]])
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from murmur.files import kept_secret, locked, replace_durably, sync_folder
 from murmur.format import framed
-from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, decoded, derive
+from murmur.secure_sum.keys import MAX_CACHED_KEYS, POINT_BYTES, Entropy, decoded, derive
 from murmur.secure_sum.terms import SecureSumError, SumTerms, context
 
 # Clients whose key a place remembers at first sight, at most, beside those that live there. A line
@@ -61,7 +61,7 @@ def sign(identity: bytes, about: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(identity).sign(about)
 
 
-@lru_cache(maxsize=IN_MIND)
+@lru_cache(maxsize=MAX_CACHED_KEYS)
 def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
     """True if the owner of ``public`` has signed ``about``; False for what is no key at all."""
     try:
@@ -293,7 +293,7 @@ class Party:
     advertised: bytes
 
     @classmethod
-    @lru_cache(maxsize=IN_MIND)
+    @lru_cache(maxsize=MAX_CACHED_KEYS)
     def of(cls, client: int, advertised: bytes) -> "Party":
         """One object for the same two, with what follows from them."""
         return cls(client, advertised)

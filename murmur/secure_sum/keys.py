@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from murmur.secure_sum.terms import SecureSumError
 
-_NONCE = 12
-OVERHEAD = _NONCE + 16  # nonce and tag
+_NONCE_BYTES = 12
+OVERHEAD_BYTES = _NONCE_BYTES + 16  # nonce and tag
 if TYPE_CHECKING:
     from Crypto.PublicKey.ECC import EccPoint
 
@@ -37,7 +37,7 @@ Entropy = Callable[[int], bytes]
 PrivateKey = ec.EllipticCurvePrivateKey
 # How much of what follows from public bytes alone a process keeps for the next client that asks:
 # in a simulation a client's key is read, and its signature checked, once for each neighbour.
-IN_MIND = 1 << 14
+MAX_CACHED_KEYS = 1 << 14
 _CURVE = ec.SECP256R1()
 _ECDH = ec.ECDH()
 _HASH = hashes.SHA256()
@@ -129,7 +129,7 @@ def derive(secret: bytes, about: bytes, size: int = KEY_BYTES) -> bytes:
     return HKDF(_HASH, size, None, about).derive(secret)
 
 
-@lru_cache(maxsize=IN_MIND)
+@lru_cache(maxsize=MAX_CACHED_KEYS)
 def decoded(public: bytes) -> ec.EllipticCurvePublicKey:
     """A public key of 33 bytes; SecureSumError where it is no point of the curve."""
     try:
@@ -143,16 +143,16 @@ def decoded(public: bytes) -> ec.EllipticCurvePublicKey:
 def seal(key: bytes, plaintext: bytes) -> bytes:
     """``plaintext`` under ``key``, which is one sender's, receiver's and sum's.
 
-    A random nonce, the ciphertext and its tag: ``OVERHEAD`` bytes more than ``plaintext``. A key
+    A random nonce, the ciphertext and its tag, ``OVERHEAD_BYTES`` more than ``plaintext``. A key
     seals one message.
     """
-    nonce = os.urandom(_NONCE)
+    nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plaintext, None)
 
 
 def open_sealed(key: bytes, message: bytes) -> bytes:
     """The plaintext of ``message``; SecureSumError if it is not exactly what was sealed."""
     try:
-        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], None)
+        return AESGCM(key).decrypt(message[:_NONCE_BYTES], message[_NONCE_BYTES:], None)
     except (InvalidTag, ValueError) as error:
         raise SecureSumError("shares were altered, replayed or meant for somebody else") from error

@@ -24,7 +24,7 @@ from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
 from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part, part_ids
 
-_NAMED = 10  # clients in one reason, at most
+_MAX_NAMED_CLIENTS = 10  # clients in one reason, at most
 
 
 class SecureServer:
@@ -426,8 +426,8 @@ def _others(one: int, pairs: Iterable[Pair]) -> str:
     others = sorted({other for pair in pairs if one in pair for other in pair} - {one})
     if len(others) < 2:
         return ""
-    first = ", ".join(map(str, others[:_NAMED]))
+    first = ", ".join(map(str, others[:_MAX_NAMED_CLIENTS]))
     more = ""
-    if len(others) > _NAMED:
-        more = f" and {len(others) - _NAMED} more"
+    if len(others) > _MAX_NAMED_CLIENTS:
+        more = f" and {len(others) - _MAX_NAMED_CLIENTS} more"
     return f"; it contradicts clients {first}{more} so"

@@ -34,8 +34,8 @@ _BLIND = 2  # and of h(i) among a holder's hashes
 CHALLENGE_BYTES = 32
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
 # second preimage; a collision, which takes 2^64 attempts, gains what ``restore`` corrects.
-_HASH = 16
-HASHES_BYTES = 3 * _HASH  # of a holder's three numbers
+_HASH_BYTES = 16
+HASHES_BYTES = 3 * _HASH_BYTES  # of a holder's three numbers
 TEST_BYTES = CHALLENGE_BYTES + keys.KEY_BYTES + HASHES_BYTES  # both r, p(i), i's hashes
 _WEIGHT_BYTES = 16
 _KINDS = tuple(b"share%c" % place for place in (SEED, KEY, _BLIND))  # what is hashed begins with
@@ -147,7 +147,10 @@ class Dealing:
 
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
         """True if ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
-        return _hash(secret, share) == self.hashes[holder][_HASH * secret : _HASH * (secret + 1)]
+        return (
+            _hash(secret, share)
+            == self.hashes[holder][_HASH_BYTES * secret : _HASH_BYTES * (secret + 1)]
+        )
 
 
 def false_dealings(dealings: Mapping[int, Dealing]) -> list[int]:
@@ -284,7 +287,7 @@ def value_at(polynomial: Sequence[int], at: int) -> int:
 
 
 def _hash(place: int, number: bytes) -> bytes:
-    return hashlib.sha256(_KINDS[place] + number).digest()[:_HASH]
+    return hashlib.sha256(_KINDS[place] + number).digest()[:_HASH_BYTES]
 
 
 def _hashes(s: bytes, k: bytes, h: bytes) -> bytes:

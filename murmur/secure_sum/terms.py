@@ -36,7 +36,6 @@ from murmur.settings import Count, settings
 Server = Literal["honest", "lying"]
 HONEST: Server = "honest"  # a server that follows the protocol
 LYING: Server = "lying"  # one that does not
-SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40

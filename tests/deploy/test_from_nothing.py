@@ -77,6 +77,7 @@ class Machine:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
+            "COLUMNS": "200",  # a row of a table is one line
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PWD": str(folder),
             **variables,

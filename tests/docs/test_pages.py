@@ -1,6 +1,7 @@
 """The pages are short, plain and of one kind each, and say what the project's files say."""
 
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from fl_app.config.conf_files import groups
 from fl_app.run import results
 from murmur.privacy import policy_file
 from murmur.privacy.ledger import chain
-from murmur.privacy.policy import MECHANISMS
+from murmur.privacy.policy_terms import MECHANISMS
 
 PAGES = style.pages()
 DOCS = style.ROOT / "docs"
@@ -110,3 +111,24 @@ def test_the_history_of_security_is_short_and_names_tests_that_exist():
     assert len(text.splitlines()) <= 80
     for path in re.findall(r"tests/[\w./]+", text):
         assert (style.ROOT / path.rstrip(".")).exists(), path
+
+
+def test_the_changelog_is_short_and_names_every_release():
+    text = (style.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 55
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == "Unreleased"
+
+
+def test_a_hosted_check_names_targets_of_make_that_exist():
+    makefile = (style.ROOT / "Makefile").read_text(encoding="utf-8")
+    project = tomllib.loads((style.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [path] = (style.ROOT / ".github" / "workflows").glob("*.yml")
+    [job] = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+    versions = job["strategy"]["matrix"]
+    assert versions == {"python": ["3.11", "3.12", "3.13"], "flower": ["1.41", "1.42"]}
+    assert project["requires-python"] == ">=3.11,<3.14"
+    assert "flwr>=1.41,<1.43" in project["dependencies"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    targets = re.findall(r"(?<=[ \n])[a-z-]+(?![\w=.-])", " ".join(commands).replace("make", ""))
+    assert {"check", "test", "test-flower"} <= set(targets)
+    assert all(f"\n{target}:" in makefile for target in targets)

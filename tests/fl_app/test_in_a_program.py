@@ -35,7 +35,7 @@ def test_the_allocator_is_left_alone_outside_of_the_command(monkeypatch):
     monkeypatch.setitem(process._state, "ours", False)
     monkeypatch.setattr(process, "_accepts", lambda *_: pytest.fail("the allocator was set"))
     process.tune_heap(10)
-    process.tune_heap(process.LARGE)
+    process.tune_heap(process.MIN_LARGE_PARAMETERS)
 
 
 def test_the_command_takes_its_process_over():

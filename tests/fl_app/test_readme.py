@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 FOLDERS = ("benchmarks", "deploy", "docs", "packages", "research")
 PAGES = sorted(path for folder in FOLDERS for path in (PROJECT / folder).glob("**/*.md"))
-PAGES += [PROJECT / name for name in ("CONTRIBUTING.md", "SECURITY.md")]
+PAGES += [PROJECT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

@@ -468,7 +468,7 @@ class NbaflNoise:
         count = self.participations
         each = discrete_noise_multiplier(self.epsilon, self.delta, count)
         sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
-        if sigma < gaussian.FINEST * _grid(self.clip, sigma):
+        if sigma < gaussian.MIN_CONTINUOUS_SIGMA * _grid(self.clip, sigma):
             each = discrete_noise_multiplier(self.epsilon, self.delta, count, 0)
             sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma

@@ -30,7 +30,7 @@ from murmur.learning.data.examples import DataError, Dataset, Examples
 
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
 _FORMAT = 4
-_CHUNK = 4096
+_CHUNK_EXAMPLES = 4096
 NEEDED = ("config.json", "tokenizer.json", "model.safetensors")  # of an encoder
 
 
@@ -189,8 +189,8 @@ def _write_scaled(file: BinaryIO, pixels: NDArray[Any]) -> None:
     """
     header = {"descr": "<f4", "fortran_order": False, "shape": pixels.shape}
     np.lib.format.write_array_header_1_0(file, header)
-    for start in range(0, len(pixels), _CHUNK):
-        block = pixels[start : start + _CHUNK]
+    for start in range(0, len(pixels), _CHUNK_EXAMPLES):
+        block = pixels[start : start + _CHUNK_EXAMPLES]
         if block.dtype == np.uint8:
             block = np.divide(block, np.float32(255), dtype=np.float32)
         file.write(np.ascontiguousarray(block, dtype="<f4").data)

@@ -38,8 +38,8 @@ _CANONICAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d{1,2}")
 _BITS = {"0", "1", *BOOLEANS}
 _MAX_UNNAMED_CLASSES = 1000  # that nobody has named
-_MANY_CLASSES = 50  # beyond which there must be two rows for each
-_SHOWN = 10  # words in an error
+_MIN_MANY_CLASSES = 50  # beyond which there must be two rows for each
+_MAX_SHOWN_WORDS = 10  # words in an error
 _UNITS = "$€£¥% "  # around a measurement
 _MAX_WORD_CHARACTERS = 40  # of which YAML may have made something else
 _READ_AS = {"True": ["yes", "on", "true"], "False": ["no", "off", "false"], "None": ["null", "~"]}
@@ -96,7 +96,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_likeness[found[0]] if found else None
 
 
-def listed(names: Iterable[Any], most: int = _SHOWN) -> str:
+def listed(names: Iterable[Any], most: int = _MAX_SHOWN_WORDS) -> str:
     """Names for an error, ``most`` of them at most."""
     found = list(map(str, names))
     more = ""
@@ -165,7 +165,7 @@ def _require_classes(order: Sequence[str], rows: int, place: str) -> None:
     """
     numbers = [number for number in map(_as_number, order) if math.isfinite(number)]
     fractions = [number for number in numbers if not number.is_integer()]
-    seldom = len(order) > _MANY_CLASSES and 2 * len(order) > rows
+    seldom = len(order) > _MIN_MANY_CLASSES and 2 * len(order) > rows
     if seldom or (fractions and 2 * len(numbers) >= len(order)):
         raise DataError(
             f"{place}: the label looks like a measurement: {len(order):,} different values in "

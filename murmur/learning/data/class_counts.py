@@ -12,7 +12,7 @@ from murmur.checks import require_integer
 
 Rows = NDArray[np.int64]
 Rng = np.random.Generator
-_TURNS = 16  # in which clients draw their examples
+_NUM_TURNS = 16  # in which clients draw their examples
 _MAX_BLOCK_CLIENTS = 4096  # clients that draw at once
 
 
@@ -78,8 +78,8 @@ def draw_counts(
     """
     left = available.copy()
     counts = np.zeros(proportions.shape, dtype=np.int64)
-    for turn in range(_TURNS):
-        portions = (turn + 1) * sizes // _TURNS - turn * sizes // _TURNS
+    for turn in range(_NUM_TURNS):
+        portions = (turn + 1) * sizes // _NUM_TURNS - turn * sizes // _NUM_TURNS
         clients = np.flatnonzero(portions)
         length = _MAX_BLOCK_CLIENTS
         while len(clients):

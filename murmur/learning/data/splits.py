@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from murmur.learning.data.cells import listed, nearest, nfc
 from murmur.learning.data.examples import DataError, Dataset
 
-_SHOWN = 5  # classes in an error
+_MAX_SHOWN_CLASSES = 5  # classes in an error
 Unseen = Literal["refuse", "drop"]
 
 
@@ -65,7 +65,7 @@ def _require_distinct(names: tuple[str, ...]) -> None:
 def _untaught(taught: list[str], strange: list[str]) -> DataError:
     """The refusal of test rows of classes that no training row has."""
     said = []
-    for name in strange[:_SHOWN]:
+    for name in strange[:_MAX_SHOWN_CLASSES]:
         near = nearest(name, taught)
         said.append(f"{name!r}" + (f" (nearest: {near!r})" if near else ""))
     return DataError(

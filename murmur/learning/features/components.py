@@ -30,7 +30,7 @@ FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 BLOCK_IMAGES = 512  # images at a time; always the same, so that a row's bits are, too
 _FORMAT = 1  # of kept features: raise it when their computation changes
-_LARGE = 2**24  # bytes of images from which on reading is quicker than computing
+_MIN_CACHED_BYTES = 2**24  # bytes of images from which on reading is quicker than computing
 _MAX_DEFAULT_COMPONENTS = 400  # components that are kept where nobody says how many
 _IMAGES_PER_AXIS = 12
 _MAX_IMAGE_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
@@ -298,7 +298,7 @@ def featured(
     if pool is None:
         pool = dataset.train.images[public]
     fitted: Fitted | None
-    if dataset.train.images.nbytes < _LARGE and not features.slow:
+    if dataset.train.images.nbytes < _MIN_CACHED_BYTES and not features.slow:
         fitted = features.fit(pool)
         return with_components(dataset, features, fitted), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"

@@ -21,7 +21,7 @@ Indices = NDArray[np.integer[Any]]
 
 # Examples gathered at a time: enough to spread the cost of a gather over many small steps, few
 # enough to stay in cache and to bound memory whatever the size of a data set.
-GATHERED = 2048
+MAX_GATHERED_EXAMPLES = 2048
 
 
 class _Readable:
@@ -121,9 +121,9 @@ class BatchLoader:
         if count % size:
             one_pass.append(count % size)
         # A gather holds whole passes, or a part of one where the examples are many.
-        passes = max(1, GATHERED // count)
-        at_once = max(1, GATHERED // size)
-        if count <= GATHERED:
+        passes = max(1, MAX_GATHERED_EXAMPLES // count)
+        at_once = max(1, MAX_GATHERED_EXAMPLES // size)
+        if count <= MAX_GATHERED_EXAMPLES:
             at_once = len(one_pass) * passes
         while steps > 0:
             sizes = (one_pass * passes)[:steps]

@@ -41,7 +41,7 @@ from murmur.settings import Count, Decay, Positive, settings
 SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
 
-CHUNK = 64
+CHUNK_EXAMPLES = 64
 """Examples at a time; sums of so many coordinates of at most 2¹⁸ are exact in float32."""
 
 # Few different sizes of a batch, so that kernels are planned once.
@@ -140,7 +140,7 @@ class DpSgd:
             lot = torch.from_numpy(np.flatnonzero(sample(len(rows))))
             total = torch.zeros(flat.num_parameters, dtype=torch.float64)
             gradients.load()
-            for part in lot.split(max(1, CHUNK // self.views)) if len(lot) else ():
+            for part in lot.split(max(1, CHUNK_EXAMPLES // self.views)) if len(lot) else ():
                 images_seen = shifted(source[rows[part]], self.views)
                 total += gradients.clipped_sum(
                     images_seen, targets[part], self.clipping_norm, self.views

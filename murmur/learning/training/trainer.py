@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
-from murmur.learning.process import LARGE
+from murmur.learning.process import MIN_LARGE_PARAMETERS
 from murmur.learning.training import backends, batches, made_up, stack
 from murmur.learning.training.optimiser import Adam, Optimisation
 from murmur.learning.training.parameters import FlatModel
@@ -224,7 +224,7 @@ class Trainer:
                         gradient.add_(added)
                     optimiser.step(vector, gradient, pulled_to, how)
                 backend.after_step(how)
-        if self.num_parameters >= LARGE:
+        if self.num_parameters >= MIN_LARGE_PARAMETERS:
             backend.release_buffers()
         return self.parameters()
 

@@ -22,7 +22,7 @@ from murmur.privacy.accounting.gaussian import Floats
 _ELEMENTS = 1_000_000
 _TRIMMED = 1e-250
 # From α·ε0 = 500 on, D_α of one client alone is used. It is larger, but both are close to ε0.
-_HIGHEST_EXPONENT = 500.0
+_MAX_EXPONENT = 500.0
 # Below this a sum of differences of numbers near 1 is worth computing without the differences.
 _FEW_DIGITS = 1e-4
 
@@ -69,7 +69,7 @@ def summed_divergence(gamma: float, honest_clients: int, order: float) -> float:
         order: α > 1.
     """
     epsilon = epsilon_of_bit(gamma)
-    if honest_clients == 1 or order * epsilon > _HIGHEST_EXPONENT:
+    if honest_clients == 1 or order * epsilon > _MAX_EXPONENT:
         return log_moment(gamma, order - 1) / (order - 1)
     worst = float(np.max(_divergence(_pair(gamma, honest_clients), order)))
     # What was trimmed may have had the ratio e^{ε0}.

@@ -50,17 +50,17 @@ def discrete_noise_multiplier(
         epsilon: of all releases together, finite and above 0.
         delta: of the same, in (0, 1).
         count: releases.
-        steps: Δ in grid steps. Where σ would be below ``gaussian.FINEST`` of them, ε above
-            ``gaussian.MAX_EPSILON``, or many releases cost nearly nothing each, the noise is
-            known by its concentrated DP only.
+        steps: Δ in grid steps. Where σ would be below ``gaussian.MIN_CONTINUOUS_SIGMA`` of them,
+            ε above ``gaussian.MAX_EPSILON``, or many releases cost nearly nothing each, the noise
+            is known by its concentrated DP only.
 
     Raises:
         ValueError: ε not finite and above 0, or δ not in (0, 1).
     """
-    slack = count * gaussian.log_ratio(gaussian.FINEST)
+    slack = count * gaussian.log_ratio(gaussian.MIN_CONTINUOUS_SIGMA)
     if 4 * slack < epsilon <= gaussian.MAX_EPSILON:
         each = gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
-        if each * steps >= gaussian.FINEST:
+        if each * steps >= gaussian.MIN_CONTINUOUS_SIGMA:
             return each
     return math.sqrt(count / (2 * rdp.largest_rho(epsilon * _LATTICE, delta)))
 

@@ -45,9 +45,9 @@ from murmur.privacy.search import decreasing_root
 
 Floats = NDArray[np.float64]
 
-FINEST = 2.0**16
+MIN_CONTINUOUS_SIGMA = 2.0**16
 """The least σ, in grid steps, from which on discrete noise counts as continuous."""
-FINE_SHARE = 4.0
+MIN_CLIENT_SIGMA = 4.0
 """The least σ₁ of one client, in grid steps, from which on a sum counts as a discrete Gaussian."""
 
 _TAIL = 20_000.0  # t above
@@ -62,7 +62,7 @@ _ROUNDED = 1e-11
 # Points of a law of a sum, and standard deviations that it covers: beyond is a mass below 1e-105,
 # which no float δ shows. Convolutions are direct, so that tails keep their digits: a wide law would
 # take long.
-WIDEST = 2048
+_MAX_LATTICE_POINTS = 2048
 REACH = 22.0
 # Shifts beyond so many standard deviations (an ε above 50) are left to what one client adds.
 _FAR = 10.0
@@ -145,9 +145,9 @@ def as_continuous_gaussians(
 
     Args:
         gaussian_mu: sensitivity / σ of the continuous Gaussians together.
-        rest: releases with their counts. Those with noise of ``FINEST`` grid steps or more join the
-            Gaussian, or, on Poisson samples, become samples with Gaussian noise: both distributions
-            are mixtures, whose parts change by e^±η each.
+        rest: releases with their counts. Those with noise of ``MIN_CONTINUOUS_SIGMA`` grid steps or
+            more join the Gaussian, or, on Poisson samples, become samples with Gaussian noise: both
+            distributions are mixtures, whose parts change by e^±η each.
 
     Returns:
         μ of the Gaussians together, Σ η, and what is left of ``rest``.
@@ -157,7 +157,9 @@ def as_continuous_gaussians(
     left = Counter[events.Event]()
     for leaf, count in rest.items():
         noise = leaf.event if isinstance(leaf, events.PoissonSampledEvent) else leaf
-        if not (isinstance(noise, events.DiscreteGaussianEvent) and noise.sigma >= FINEST):
+        if not (
+            isinstance(noise, events.DiscreteGaussianEvent) and noise.sigma >= MIN_CONTINUOUS_SIGMA
+        ):
             left[leaf] += count
             continue
         slack += count * log_ratio(noise.sigma)
@@ -202,15 +204,15 @@ def in_sum(leaf: events.DiscreteGaussianEvent, event: events.SummedEvent) -> eve
     """
     clients = event.honest_clients
     if event.least_weight != event.greatest_weight:
-        if leaf.scalar or leaf.sigma < FINE_SHARE * event.greatest_weight:
+        if leaf.scalar or leaf.sigma < MIN_CLIENT_SIGMA * event.greatest_weight:
             return leaf
         more = gain(clients, event.weight, event.least_weight)
         return events.DiscreteGaussianEvent(leaf.sigma * more, leaf.sensitivity)
-    if leaf.sigma >= FINE_SHARE:
+    if leaf.sigma >= MIN_CLIENT_SIGMA:
         return events.DiscreteGaussianEvent(
             leaf.sigma * math.sqrt(clients), leaf.sensitivity, leaf.scalar
         )
-    points = WIDEST - leaf.sensitivity
+    points = _MAX_LATTICE_POINTS - leaf.sensitivity
     if not (leaf.scalar and float(leaf.sensitivity).is_integer() and points > 0):
         return leaf
     # The noise of a few clients more only adds to what these protect.

@@ -60,7 +60,7 @@ _UNDERFLOW = 1e-300
 # says.
 _MAX_LOSS = 1e6
 _MAX_MU = 1.5e4
-_SMALLEST_STEP = 1e-100
+_MIN_STEP = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ def _commensurate_step(steps: Sequence[float]) -> float | None:
 def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
     """True if ε is so large or so small that the distribution cannot be held in floats."""
     return gaussian_mu > _MAX_MU or any(
-        part.worst > _MAX_LOSS or part.step < _SMALLEST_STEP for part in parts
+        part.worst > _MAX_LOSS or part.step < _MIN_STEP for part in parts
     )
 
 

@@ -31,7 +31,7 @@ _LOWEST = -20 * _PER_E_FOLD
 _HIGHEST = 14 * _PER_E_FOLD
 _FIRST_STRIDE = 125
 _INTEGER_ORDERS = range(2, 65)
-_HIGHEST_SAMPLED = 10_000.0
+_MAX_SAMPLED_ORDER = 10_000.0
 
 # (D_α, α, δ) to ε
 Conversion = Callable[[float, float, float], float]
@@ -134,7 +134,7 @@ def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> fl
     (Canonne, Kamath, Steinke 2020, proposition 5), and x ↦ Δ − x, which keeps the integers, makes
     this the worse direction (Mironov et al. 2019, theorem 5).
     """
-    if order > _HIGHEST_SAMPLED:
+    if order > _MAX_SAMPLED_ORDER:
         return math.inf
     inverse = 1 / noise_multiplier / noise_multiplier
     whole = math.ceil(order)

@@ -31,7 +31,7 @@ from murmur.privacy.ledger.entry import Entry, LedgerError
 
 FORMAT = 2
 # Entries are held back until a signature confirms them, but not many more than these.
-_HELD = 10_000
+_MAX_UNCONFIRMED_ENTRIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def verify_chain(
         held.append(check(entry))
         position = entry.position
         seal = entry.seal
-        if len(held) >= _HELD and entry.signature and is_signed(entry, signer):
+        if len(held) >= _MAX_UNCONFIRMED_ENTRIES and entry.signature and is_signed(entry, signer):
             yield held
             held = []
     if held:

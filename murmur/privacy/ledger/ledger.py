@@ -33,7 +33,7 @@ from murmur.privacy.ledger.log import Log
 from murmur.privacy.ledger.replies import Replies, Reply, digest_of
 from murmur.privacy.policy import Refusal
 
-_PAGE = 1_000
+_PAGE_ENTRIES = 1_000
 _IS_BLOCK = f"substr(client, 1, {len(MARK)}) = '{MARK}'"
 _NO_OTHER = "no other ledger counts what this device has released"
 _NEW_NAME = "a new run needs a name of its own"
@@ -232,12 +232,14 @@ class Ledger:
             values.append(run)
         while True:
             with self._log.reading():
-                rows = self._log.rows(f"WHERE {where} ORDER BY position LIMIT {_PAGE}", *values)
+                rows = self._log.rows(
+                    f"WHERE {where} ORDER BY position LIMIT {_PAGE_ENTRIES}", *values
+                )
                 page = [self._log.authentic(entry) for entry in rows]
             for entry in page:
                 if client is None or str(client) in entry.clients:
                     yield entry
-            if len(page) < _PAGE:
+            if len(page) < _PAGE_ENTRIES:
                 return
             values[0] = page[-1].position
 

@@ -23,7 +23,7 @@ from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.grid import in_steps
 from murmur.privacy.noise import NoiseGenerator
 
-_DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
+_MAX_DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
 _ROUNDING_FACTOR = 1 + 1e-12
 
 
@@ -90,12 +90,14 @@ class DistributedGaussian:
         from murmur.privacy.accounting import Threat
         from murmur.privacy.accounting import epsilon as epsilon_of
         from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, least_noise
-        from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
+        from murmur.privacy.accounting.gaussian import MIN_CLIENT_SIGMA, MIN_CONTINUOUS_SIGMA
 
         require_positive("sensitivity", sensitivity)
         sigma = discrete_noise_multiplier(epsilon, delta, releases) * sensitivity
         if grid is None:
-            largest = sigma / max(FINEST, FINE_SHARE * math.sqrt(honest_clients))
+            largest = sigma / max(
+                MIN_CONTINUOUS_SIGMA, MIN_CLIENT_SIGMA * math.sqrt(honest_clients)
+            )
             grid = min(coarsest, 2.0 ** math.floor(math.log2(largest)))  # a power of two
 
         def mechanism(sigma: float) -> DistributedGaussian:
@@ -123,7 +125,7 @@ class DistributedGaussian:
 
         Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
         """
-        return math.ceil(_DEVIATIONS * self.share)
+        return math.ceil(_MAX_DEVIATIONS * self.share)
 
     def deviation(self, clients: float) -> float:
         """The deviation of the noise of ``clients`` together, in the units of a contribution."""

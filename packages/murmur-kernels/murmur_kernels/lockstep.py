@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from murmur.learning.models import Flatten
-from murmur.learning.training.batches import GATHERED, Images, as_tensor, count_steps
+from murmur.learning.training.batches import MAX_GATHERED_EXAMPLES, Images, as_tensor, count_steps
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import ClientBatch, TrainSingle
@@ -151,7 +151,7 @@ class Lockstep:
     ) -> bool:
         """Whether they may; what is wrong with one of them, it is told when it trains alone."""
         features = images[0].size
-        if not 1 <= kind.examples <= min(GATHERED, _MOST_INPUTS // features):
+        if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MOST_INPUTS // features):
             return False
         rows = np.stack([share.indices for share in shares])
         if rows.min() < 0 or rows.max() >= len(images):
@@ -242,7 +242,7 @@ class Lockstep:
         chosen = np.zeros((WIDTH, count), np.int64)
         for first in range(0, kind.steps, per_pass):
             # A loader has several passes side by side, so a later one begins within a line.
-            before = first // per_pass % (GATHERED // count) * count * width
+            before = first // per_pass % (MAX_GATHERED_EXAMPLES // count) * count * width
             inputs = self._inputs(count, width, before % LINE)
             number = min(per_pass, kind.steps - first)
             orders = np.stack([share.rng.permutation(count) for share in shares])

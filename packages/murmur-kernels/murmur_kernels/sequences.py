@@ -21,12 +21,18 @@ import torch
 from torch import Tensor, nn
 
 from murmur.learning.models import Dropout, Flatten
-from murmur.learning.process import LARGE
+from murmur.learning.process import MIN_LARGE_PARAMETERS
 from murmur.learning.training.backends import Backend, InferenceFn
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import TrainSingle
 from murmur_kernels import stages
 from murmur_kernels.fused import FusedBlock, FusedStage
+from murmur_kernels.half import (
+    HalfConvolutionStage,
+    HalfLinearStage,
+    computes_half,
+    half_parameters,
+)
 from murmur_kernels.lockstep import Lockstep, can_lock
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
@@ -67,7 +73,7 @@ def _supports_layer(layer: nn.Module) -> bool:
 def gains_by_bfloat16(module: nn.Module) -> bool:
     """Whether any layer of a supported sequence would be computed in bfloat16."""
     layers = [layer for layer in module.children() if not isinstance(layer, Flatten)]
-    return any(map(stages.computes_half, layers[1:]))
+    return any(map(computes_half, layers[1:]))
 
 
 class Plan:
@@ -216,7 +222,7 @@ class ManualBackend(StagedBackend):
             and not stages.is_strided(layer)
         }
         later = self._layers[1:]
-        self._half = {name for name, layer, _ in later if half and stages.computes_half(layer)}
+        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
         self._plan = lru_cache(PLANS_KEPT)(self._build)
 
     def batch_buffer(self, count: int) -> tuple[Tensor, Tensor]:
@@ -279,7 +285,7 @@ class ManualBackend(StagedBackend):
             batch: B.
             descend: whether the stages' targets are the parameters themselves; else the gradient.
         """
-        if self._flat.num_parameters >= LARGE:
+        if self._flat.num_parameters >= MIN_LARGE_PARAMETERS:
             self._plan.cache_clear()  # a large model's activations are there for one size at a time
         targets = self._parameters
         if not descend:
@@ -344,7 +350,7 @@ class ManualBackend(StagedBackend):
             return FusedStage(layer, own, moved, size[0])
         if isinstance(layer, nn.Linear):
             if name in self._half:
-                return stages.HalfLinearStage(own, moved, size[0], out)
+                return HalfLinearStage(own, moved, size[0], out)
             return stages.LinearStage(own, moved, size[0], out, index == 0)
         assert isinstance(layer, nn.Conv2d)
         if stages.is_strided(layer):
@@ -354,7 +360,7 @@ class ManualBackend(StagedBackend):
             moved = (moved[0], None)
         if name in self._half:
             following = (size[0], *self._layers[index + 1][2])
-            return stages.HalfConvolutionStage(layer, own, moved, size, following)
+            return HalfConvolutionStage(layer, own, moved, size, following)
         return stages.ConvolutionStage(layer, own, moved, index == 0)
 
 
@@ -370,7 +376,7 @@ def _reading(
     """
     weight, bias = parameters
     if half:
-        weight, bias = stages.half_parameters(parameters)
+        weight, bias = half_parameters(parameters)
 
     def read(x: Tensor) -> Tensor:
         x = x.to(weight.dtype)

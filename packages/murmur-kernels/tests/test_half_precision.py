@@ -9,7 +9,7 @@ from torch import nn
 from murmur.learning import models
 from murmur.learning.models import Flatten, Network
 from murmur.learning.training.trainer import Trainer
-from murmur_kernels.stages import HalfConvolutionStage, HalfLinearStage
+from murmur_kernels.half import HalfConvolutionStage, HalfLinearStage
 
 SHAPE = (1, 20, 20)
 CASES = {

@@ -153,8 +153,8 @@ def test_other_sequences_are_left_to_autograd(layers: list[nn.Module]) -> None:
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam"}])
 def test_a_large_model_keeps_no_buffers_and_has_the_same_bits(monkeypatch, settings: Any) -> None:
     expected = trained(batch_size=16, **settings)
-    monkeypatch.setattr("murmur.learning.training.trainer.LARGE", 1)
-    monkeypatch.setattr("murmur_kernels.sequences.LARGE", 1)
+    monkeypatch.setattr("murmur.learning.training.trainer.MIN_LARGE_PARAMETERS", 1)
+    monkeypatch.setattr("murmur_kernels.sequences.MIN_LARGE_PARAMETERS", 1)
     subject = trainer()
     made = vars(subject._backend).keys()
     before = set(made)

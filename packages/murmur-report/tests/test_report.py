@@ -5,7 +5,9 @@ import re
 import pytest
 
 from fl_app.cli import main
-from tests.fl_app.running import run_inline
+from murmur.privacy.audit import CanaryAudit
+from tests.fl_app.run.test_canaries import AUDIT, CENTRAL, guarantee
+from tests.fl_app.running import command, run_inline
 from tests.run_folders import write_run
 
 
@@ -43,3 +45,12 @@ def test_a_large_sweep_stays_below_two_megabytes(tmp_path, monkeypatch):
             write_run(tmp_path / f"{budget}-{seed}", *words, rounds=60, clients=100)
     assert main(["report", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").stat().st_size < 2e6
+
+
+def test_the_report_shows_what_canaries_measured(tmp_path):
+    audit = guarantee(run_inline(tmp_path / "run", *CENTRAL, *AUDIT)).canaries
+    assert isinstance(audit, CanaryAudit)
+    command("report", tmp_path / "run", "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "measured by canaries" in page
+    assert "Small discs: what canary clients measured" in page

@@ -9,10 +9,9 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.sums import SumAccumulator
-from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import Adjacency
 from murmur.privacy.statement import Statement
-from tests.fl_app.running import SMALL, command, interrupt, run_inline
+from tests.fl_app.running import SMALL, interrupt, run_inline
 
 AUDIT = ["audit=canaries", "audit.canaries=64", "model=linear"]
 CENTRAL = ["strategy=dp_fedavg", "privacy.epsilon=4"]
@@ -138,15 +137,6 @@ def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
     assert set(total.clients) <= {-1 - name for name in np.flatnonzero(canaries.inside)}
     steps = np.abs(total.total)
     assert 0 < steps.max() <= 2**20 / np.sqrt(len(model) // canaries.count)
-
-
-def test_the_report_shows_what_canaries_measured(tmp_path):
-    audit = guarantee(run_inline(tmp_path / "run", *CENTRAL, *AUDIT)).canaries
-    assert isinstance(audit, CanaryAudit)
-    command("report", tmp_path / "run", "--out", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert "measured by canaries" in page
-    assert "Small discs: what canary clients measured" in page
 
 
 def test_messages_of_canaries_that_are_read_are_in_no_sum(tmp_path):

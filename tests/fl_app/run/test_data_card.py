@@ -1,6 +1,5 @@
 """The data card: at most twelve lines, no row, before the first client trains."""
 
-import json
 import os
 import pty
 import re
@@ -28,7 +27,6 @@ from fl_app.run.data_card import (
     MAX_LINES,
     ClassRows,
     Column,
-    DataCard,
     SplitRows,
     owners_shown,
 )
@@ -77,29 +75,6 @@ def files_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_no_cell_of_the_data_is_in_anything_that_a_run_writes_or_prints(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of the report's scripts
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MURMUR_CACHE", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    words, texts, numbers = table(tmp_path)
-    planted = (tmp_path / "people.csv").read_bytes() + struct.pack("<f", numbers[0])
-    assert len(cells_in(planted, texts, numbers)) == len(texts) + 1
-    assert main([*FEDAVG, *words, "run_dir=run"]) == 0
-    assert main(["report", "run", "--csv", "run/run.csv", "--markdown", "run/run.md"]) == 0
-    assert main(["data", *FEDAVG, *words]) == 0
-    written = [path for path in files_below(tmp_path) if path.name != "people.csv"]
-    assert {"data.json", "data.txt", "report.html", "model.safetensors", "ledger.sqlite"} <= {
-        path.name for path in written
-    }
-    for path in written:
-        assert cells_in(path.read_bytes(), texts, numbers) == [], path
-    said = capsys.readouterr()
-    assert cells_in((said.out + said.err).encode(), texts, numbers) == []
-
-
 def test_the_card_is_in_the_folder_before_the_first_round(tmp_path, monkeypatch):
     words, _, _ = table(tmp_path)
     held = []
@@ -113,30 +88,6 @@ def test_the_card_is_in_the_folder_before_the_first_round(tmp_path, monkeypatch)
     monkeypatch.setattr(RunFolder, "append_row", note)
     run([*FEDAVG, *words, f"run_dir={tmp_path / 'run'}"], progress=False)
     assert held[0][0] == 0 and held[0][1].startswith(f"{HEADING}\n")
-
-
-def test_the_folder_the_report_and_the_function_have_the_same_card_and_a_published_page_none(
-    tmp_path, capsys
-):
-    words, _, _ = table(tmp_path)
-    folder = tmp_path / "run"
-    run([*FEDAVG, *words, f"run_dir={folder}"], progress=False)
-    card = data_card([*FEDAVG, *words])
-    assert str(card).splitlines()[0] == HEADING == "facts of the data, covered by no ε"
-    kept = json.loads((folder / "data.json").read_text())
-    assert kept["heading"] == HEADING and kept["owner_rows"] == [4, 4]
-    assert DataCard.from_json((folder / "data.json").read_bytes()) == card
-    assert (folder / "data.txt").read_text() == f"{card}\n"
-    shown = {}
-    for option in ((), ("--publish",)):
-        assert main(["report", str(folder), *option]) == 0
-        shown[option] = (folder / "report.html").read_text()
-    spam = f"spam: {card.classes[1].rows.training}/{card.classes[1].rows.test}"
-    assert HEADING in shown[()] and spam in shown[()] and 'id="partition"' in shown[()]
-    assert HEADING not in shown[("--publish",)] and spam not in shown[("--publish",)]
-    assert 'id="partition"' not in shown[("--publish",)]
-    assert "who holds what" in shown[()] and "who holds what" not in shown[("--publish",)]
-    capsys.readouterr()
 
 
 def test_own_data_are_printed_in_full_and_a_known_set_in_one_line(tmp_path, capsys):

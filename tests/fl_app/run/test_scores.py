@@ -62,7 +62,7 @@ def test_rows_progress_and_card_print_the_score_that_leads(two_classes, tmp_path
     folder = run_inline(tmp_path / "run", *two_classes, "evaluation.metrics=[auc]")
     row = folder.rows()[-1]
     figures = json.loads((folder.path / "metrics.json").read_text())
-    assert figures["score"] == "auc" and figures["auc"] == row["auc"] > 0.6
+    assert figures["score"] == "auc" and figures["auc"] == row["auc"]
     assert describe(row, "auc") == f"AUC {row['auc']:.3f}"
     card = end_lines(RunFolder(folder.path), np.array([0, 1]), "run", CARD)
     assert f"AUC {row['auc']:.3f} after 2 rounds" in card[0] and "chance 0.500" in card[0]

@@ -63,7 +63,7 @@ def test_features_are_a_data_set_of_their_own(data):
 
 def test_cache_gives_the_same_and_a_damaged_one_is_named(data, tmp_path, monkeypatch):
     fresh, fitted = featured(data, pca(components=20), POOL)
-    monkeypatch.setattr(caching, "_LARGE", 0)
+    monkeypatch.setattr(caching, "_MIN_CACHED_BYTES", 0)
     for _ in range(2):
         cached, again = featured(data, pca(components=20), POOL, tmp_path)
         assert np.array_equal(cached.train.images, fresh.train.images)

@@ -77,7 +77,7 @@ def test_how_many_are_gathered_at_a_time_changes_nothing(
     gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = serve(10, 4, 8)
-    monkeypatch.setattr(batches, "GATHERED", gathered)
+    monkeypatch.setattr(batches, "MAX_GATHERED_EXAMPLES", gathered)
     for (x, y), (other_x, other_y) in zip(expected, serve(10, 4, 8), strict=True):
         assert torch.equal(x, other_x)
         assert torch.equal(y, other_y)

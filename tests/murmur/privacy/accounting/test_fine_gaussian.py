@@ -35,7 +35,9 @@ def test_fine_noise_costs_what_the_gaussian_costs(multiplier, count):
 
 
 def test_coarse_noise_is_not_taken_for_gaussian():
-    coarse = DiscreteGaussianEvent(gaussian.FINEST / 2, gaussian.FINEST / 2)
+    coarse = DiscreteGaussianEvent(
+        gaussian.MIN_CONTINUOUS_SIGMA / 2, gaussian.MIN_CONTINUOUS_SIGMA / 2
+    )
     assert "exact" not in epsilon(coarse, 1e-5).bounds
 
 
@@ -62,7 +64,7 @@ def test_the_inequalities_of_the_proof_hold_coordinate_by_coordinate(sigma):
 
 
 def test_the_bound_on_all_coordinates_covers_drawn_vectors():
-    rng, sigma, size = np.random.default_rng(0), gaussian.FINEST, 10_000
+    rng, sigma, size = np.random.default_rng(0), gaussian.MIN_CONTINUOUS_SIGMA, 10_000
     vector = np.rint(sigma * rng.standard_normal(size))
     total = float(np.sum(((vector / sigma) ** 2 - 1) / (24 * sigma**2)))
     assert abs(total) < gaussian.log_ratio(sigma)
@@ -70,7 +72,7 @@ def test_the_bound_on_all_coordinates_covers_drawn_vectors():
 
 def test_the_bound_is_for_the_longest_vector_that_is_released():
     """η for 2²⁶ coordinates by hand: 2√(dt) + 2t over 24σ², and what has σ⁴ below it."""
-    sigma, d, t = gaussian.FINEST, 2.0**26, 20_000.0
+    sigma, d, t = gaussian.MIN_CONTINUOUS_SIGMA, 2.0**26, 20_000.0
     spread = 2 * math.sqrt(d * t) + 2 * t
     rest = d / 512 + (d + spread) ** 2 / 960
     assert gaussian.log_ratio(sigma) == pytest.approx(spread / 24 / sigma**2 + rest / sigma**4)

@@ -153,7 +153,7 @@ TYPED: dict[str, Typed | str] = {
         smaller={"murmur strategy=x engine": FEW},
         read={"make": INSTALLS, ".venv/bin": INSTALLS},
     ),
-    "README.md": "tests/fl_app/test_typed_pages.py",
+    "README.md": "packages/tests/test_typed_pages.py",
     "deploy/README.md": "tests/deploy/test_from_nothing.py",
     "docs/any-flower-app.md": Typed(
         read={
@@ -190,6 +190,7 @@ TYPED: dict[str, Typed | str] = {
         },
         read={"python": MEASURES},
     ),
+    "docs/dpia.md": Typed(first=A_RUN),
     "docs/engineers.md": Typed(
         read={"python -m examples": "typed by tests/examples/test_examples.py"}
     ),
@@ -275,7 +276,7 @@ TYPED: dict[str, Typed | str] = {
     "docs/secure-aggregation.md": Typed(
         smaller={"murmur strategy=dpfl_bnn": ROUND, "murmur": FEW},
     ),
-    "docs/start.md": "tests/fl_app/test_typed_pages.py",
+    "docs/start.md": "packages/tests/test_typed_pages.py",
     "docs/sweeps.md": Typed(
         smaller={
             "murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2",
@@ -346,7 +347,7 @@ def where(page):
         place = how
         if isinstance(how, Typed):
             reasons = [why for start, why in how.read.items() if text.startswith(start)]
-            place = reasons[0] if reasons else "tests/fl_app/test_typed_pages.py"
+            place = reasons[0] if reasons else "packages/tests/test_typed_pages.py"
         found.append((text, place))
     for words in in_sentences(page):
         while re.match(r"[A-Z_]+=", words[0]):  # the environment
