@@ -330,7 +330,6 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[st
 
     from fl_app.config.composition import for_hydra
     from fl_app.config.conf_files import CONF
-    from fl_app.sweep.on_ray import register_launcher
 
     def task(_: "DictConfig") -> Any:
         started.append(True)
@@ -340,7 +339,6 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[st
     more = [f"file://{folder}" for folder in own_classes.conf_folders(CONF)]
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
-    register_launcher()
     given = dict(zip(words, for_hydra(words), strict=True))
     sys.argv = [sys.argv[0], *(given.get(word, word) for word in arguments)]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits

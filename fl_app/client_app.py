@@ -81,7 +81,7 @@ def _simulated(message: Message, context: Context) -> RecordDict:
 def _on_device(
     message: Message, context: Context, health: "Health"
 ) -> Callable[[RecordDict], RecordDict]:
-    """What answers here, once the policy holds and the device agrees to the run.
+    """Returns the function that answers, once the policy holds and the device agrees to the run.
 
     In this order: the owner's policy, before anything that a server has sent is read; whether the
     configuration is one that a server may ask for; then either the clients' part in a secure sum,

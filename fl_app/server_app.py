@@ -24,12 +24,9 @@ from fl_app.run import prepare, progress, results
 from fl_app.run.data_card import MAX_WIDTH
 from fl_app.run.experiment import Experiment
 from fl_app.run.validated import ValidatedRun
-from murmur.compat.flower_grid import DeviceGrid, StrictGrid
+from murmur.compat.flower_grid import DeviceGrid, StrictGrid, look_often
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.round.task import RunError, in_words, printable_line
-
-# Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
-PULL_SECONDS = 0.01
 
 app = ServerApp()
 
@@ -82,8 +79,7 @@ def _drive(grid: Grid, run: ValidatedRun) -> None:
     """Do all rounds of ``run`` over ``grid``, with the guards that its nodes need."""
     limit_replies()
     pull_parts_soon()
-    if hasattr(grid, "pull_interval"):
-        grid.pull_interval = PULL_SECONDS
+    look_often(grid)
     if run.federation.devices is not None:
         grid = cast(Grid, DeviceGrid(grid))
     else:

@@ -30,7 +30,6 @@ from typing import Annotated, Any
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -44,6 +43,7 @@ from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
+from murmur.compat.hydra_parser import apart_from_hydras_main
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -423,17 +423,12 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
     more = [f"file://{folder}" for folder in roots()[1:]]
     if more:
         overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
-    # Hydra composes through a global object, which `murmur -m` is in the middle of using.
-    with _composing:
-        outer = GlobalHydra.instance().hydra
-        GlobalHydra.instance().clear()
+    with _composing, apart_from_hydras_main():
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(roots()[0])):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise ConfigError(one_line(error)) from error
-        finally:
-            GlobalHydra.instance().hydra = outer
 
 
 def check_run(config: DictConfig) -> None:

@@ -44,10 +44,7 @@ def roots() -> Roots:
 
 
 def groups() -> Mapping[str, list[str]]:
-    """Every config group and its choices, sorted: ``{"model": ["bnn", "mlp", ...], ...}``.
-
-    conf/hydra is about Hydra itself, not about a run, and is left out.
-    """
+    """Returns every config group and its choices, sorted: ``{"model": ["bnn", ...], ...}``."""
     return _groups(roots())
 
 
@@ -55,8 +52,7 @@ def groups() -> Mapping[str, list[str]]:
 def _groups(conf: Roots) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in sorted(folder.name for folder in conf[0].iterdir() if folder.is_dir()):
-        if name != "hydra":
-            found[name] = sorted(choice for root in conf for choice in _choices(root / name))
+        found[name] = sorted(choice for root in conf for choice in _choices(root / name))
     return found
 
 

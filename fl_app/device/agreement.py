@@ -139,7 +139,7 @@ def _composed(
     sizes: tuple[int, ...] | None = None,
     num_clients: int | None = None,
 ) -> DictConfig:
-    """What is installed here, with a server's ``overrides`` where they are allowed.
+    """Composes what is installed here with a server's ``overrides``, where they are allowed.
 
     The rest are the owner's words. Cached, since a process may answer many messages of a run:
     whoever gets it must not change it.
@@ -228,7 +228,7 @@ def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
 
 
 def _limits(base: DictConfig) -> dict[str, Any]:
-    """What a server may set of the files in ``base``, by key: see the head of this file.
+    """Returns what a server may set of the files in ``base``, by key (head of this file).
 
     The limits of conf/config.yaml, and those of each file that was chosen.
     """
@@ -257,7 +257,7 @@ def _read(base: DictConfig) -> set[str]:
 
 
 def _is_unknown(key: str, base: DictConfig) -> bool:
-    """Whether a newer server knows a setting of an algorithm that this device does not know.
+    """Tells whether a newer server knows an algorithm's setting that this device does not know.
 
     Refused rather than ignored: the device would do something else than the server expects.
     """
@@ -272,7 +272,7 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
 
 
 def _overlap(key: str, place: str) -> bool:
-    """Whether one of the two is, or lies under, the other."""
+    """Tells whether one of the two is, or lies under, the other."""
     return f"{key}.".startswith(f"{place}.") or f"{place}.".startswith(f"{key}.")
 
 

@@ -182,7 +182,7 @@ class OwnData:
         return str(self.owner.data).replace("{client}", str(client))
 
     def read(self, client: int, blanks: bool = True) -> Dataset:
-        """What the owner's files hold of ``client``; see ``load_own``."""
+        """Reads the owner's files of ``client`` (``load_own``)."""
         cache = self.folder / "cache"
         return load_own(self.place(client), self.owner, self.terms, cache, self.schema, blanks)
 
@@ -305,7 +305,7 @@ def _tell_of_columns(data: OwnData, client: int) -> None:
 
 
 def terms_of(owner: OwnerSettings) -> DeviceTerms:
-    """What the owner himself says of the form of his data; ValueError where that cannot be."""
+    """Returns the form of the data in the owner's words; ValueError where that cannot be."""
     return DeviceTerms(listed(owner.shape), listed(owner.classes), sizes=listed(owner.sizes))
 
 

@@ -31,7 +31,7 @@ class DeviceError(Exception):
 
 @dataclass(frozen=True)
 class OwnerSettings:
-    """What a device's owner says in its node-config of clients, data and secure sums.
+    """Clients, data and secure sums in a device owner's node-config.
 
     Attributes:
         clients: the ids that this device hosts, in increasing order.
@@ -152,7 +152,7 @@ def _num_clients(node_config: Mapping[str, Any], sizes: tuple[int, ...] | None) 
 
 
 def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
-    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys.
+    """Returns the fields of ``OwnerRules`` that are given; ``peers=FILE`` of public keys.
 
     DeviceError for all of them together: the underlying error is its cause, in the device's log.
     """
@@ -233,7 +233,7 @@ class NodeSettings(DeviceSite):
 
 
 def is_simulated(node_config: Mapping[str, Any]) -> bool:
-    """Whether the engine, and not a device's owner, started this node.
+    """Tells whether the engine, and not a device's owner, started this node.
 
     Flower's simulation runs clients in Ray actors, and a SuperNode's process is none, also where
     somebody's code starts Ray there. Nothing that a server sends is looked at: a device cannot be

@@ -36,7 +36,7 @@ _REFUSED = 3  # status of a fork whose reply is a refusal
 
 
 def is_refusal(reply: Message) -> bool:
-    """Whether nobody answers in ``reply``: it is an error, or every client in it has refused."""
+    """Tells whether nobody answers in ``reply``: an error, or every client has refused."""
     if reply.has_error():
         return True
     reports = [record for record in reply.content.config_records.values() if "refused" in record]
@@ -64,7 +64,7 @@ class Resident(ABC):
 
     @abstractmethod
     def reply(self, task_input: TaskInput, context: Context) -> Message:
-        """What answers a task that may be answered.
+        """Answers a task that may be answered.
 
         Any error becomes the one refusal that says no client was touched.
         """
@@ -205,7 +205,7 @@ class Device(Resident):
         super().__init__(owner, folder, bundles)
 
     def reply(self, task_input: TaskInput, context: Context) -> Message:
-        """What the ClientApp answers."""
+        """Returns the ClientApp's answer."""
         from fl_app.client_app import app
 
         return app(task_input.message, context)

@@ -6,6 +6,6 @@ them drive the same two Flower apps, so the same seed gives the same bits on eve
 own simulation runtime drives these apps too, by `flwr run`.
 
 ``inline`` holds Flower's Grid in a process, which ``ray`` drives too. ``ray_start`` starts Ray, by
-``ray_head``, which sees to it that no process is left, and ``ray_fork`` where that works.
+``ray_head``, which sees to it that no process is left, where that works.
 ``deploy`` stands by itself.
 """

@@ -126,7 +126,7 @@ class DeployEngine:
         return number
 
     def _status(self, number: str | None) -> str:
-        """What Flower says of a run: "finished:completed" where all went well."""
+        """Returns Flower's status of a run: "finished:completed" where all went well."""
         if number is None:
             return "that it did not start the run"
         answer = self._flwr("list", "--run-id", number)
@@ -136,7 +136,7 @@ class DeployEngine:
             return "nothing about the run; the SuperLink does not answer"
 
     def _flwr(self, word: str, *arguments: str) -> str:
-        """What `flwr WORD` prints, as JSON."""
+        """Runs `flwr WORD`, and returns the JSON that it prints."""
         command = [_FLWR, word, *arguments, str(self.superlink), "--format", "json"]
         done = subprocess.run(
             command, env=_environment(), capture_output=True, text=True, check=False
@@ -215,7 +215,7 @@ def copy_app(project: Path, folder: Path) -> Path:
 
 
 def _visible(folder: RunFolder) -> bool:
-    """Whether the ServerApp's files are to be seen from here."""
+    """Tells whether the ServerApp's files are to be seen from here."""
     return (folder.path / "config.yaml").exists()
 
 

@@ -51,7 +51,7 @@ class RayEngine:
 
     @property
     def count(self) -> int:
-        """How many workers there are: as set, or the cores of this machine."""
+        """Number of workers: as set, or the cores of this machine."""
         return self.workers or os.cpu_count() or 1
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class RayEngine:
 
 
 class Worker:
-    """What lives in an actor: the ClientApp, imported once.
+    """An actor's ClientApp, imported once.
 
     Args:
         folders: the user's own folders (``MURMUR_PLUGINS``) as the command knows them: a worker
@@ -125,15 +125,15 @@ class Worker:
 
 
 def _in_parts(array: Array) -> tuple:
-    """All that ``array`` is; its bytes as an array of NumPy's, which Ray leaves where it lies.
+    """Returns the parts of ``array``; its bytes as an array of NumPy's, which Ray leaves in place.
 
-    What a worker sends in its place: Ray's memory has them as soon as they are copied once.
+    A worker sends them in its place: Ray's memory has them as soon as they are copied once.
     """
     return array.dtype, array.shape, array.stype, np.frombuffer(array.data, np.uint8)
 
 
 def _in_place(array: Array) -> Any:
-    """What the server sends: where the parts of a large ``array`` lie, the same in every message.
+    """Returns where the parts of a large ``array`` lie, the same in every message of a server.
 
     They are put into Ray's memory once, and stay for as long as the server has the array.
     """
@@ -148,7 +148,7 @@ def _in_place(array: Array) -> Any:
 
 
 def _read(sent: Any) -> Array:
-    """The inverse of both; what is read as ``data`` is Ray's memory, in which nobody can write."""
+    """Reads the inverse of both; ``data`` is Ray's memory, in which nobody can write."""
     if not isinstance(sent, tuple):
         import ray
 

@@ -1,7 +1,8 @@
 """Starting Ray for this process: quickly where that works, else as `ray.init` does.
 
 Quickly: Ray's head starts in a process of its own while this one imports PyTorch, and its workers
-are forks of this process (``ray_head``, ``ray_fork``). RAY_ADDRESS names a cluster to use instead.
+are forks of this process (``ray_head``, ``murmur.compat.ray_workers``). RAY_ADDRESS names a cluster
+to use instead.
 """
 
 import atexit
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config.errors import ConfigError
-from fl_app.engines.ray_fork import SOCKET, start_template
-from fl_app.engines.ray_head import adopt_orphans, end_children, socket_folder
+from fl_app.engines.ray_head import socket_folder
+from murmur.compat.ray_workers import SOCKET, start_template
 from murmur.learning.process import is_ours
+from murmur.processes import adopt_orphans, end_children
 
 ANSWER_SECONDS = 6.0  # for a cluster that was named
 _END_SECONDS = 2.0
@@ -108,7 +110,7 @@ class Head:
         what workers need not import, and waits ``START_TIMEOUT`` seconds at most for the head. From
         then on a thread notes it if the head ends before ``stop``.
         """
-        self._template = start_template(str(self.folder / "template"))
+        self._template = start_template(str(self.folder / "template"), _import_for_workers)
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT)
         if not ready:
@@ -159,6 +161,12 @@ class Head:
             end_children(lambda child: template in (child.pid, child.ppid()))
 
 
+def _import_for_workers() -> None:
+    """Imports what a worker needs, so that its forks need not."""
+    import fl_app.client_app
+    import fl_app.run.hosts  # noqa: F401
+
+
 def require_alive() -> None:
     """Raises ConfigError where this process's Ray has ended, which it can begin only once."""
     if Head._shared is not None and Head._shared.has_ended:
@@ -167,15 +175,14 @@ def require_alive() -> None:
         )
 
 
-def require_cluster(address: str | None, key: str = "RAY_ADDRESS") -> None:
-    """ConfigError unless somebody answers at HOST:PORT or ray://HOST:PORT; None names no cluster.
+def require_cluster(address: str | None) -> None:
+    """Raises ConfigError unless somebody answers at HOST:PORT or ray://HOST:PORT.
 
     Ray would wait for ten minutes, and more. What it looks up itself (``auto``), and an encrypted
     cluster, is left to it.
 
     Args:
-        address: of the cluster.
-        key: where it was set.
+        address: of the cluster; None names none.
     """
     host = str(address).removeprefix("ray://")
     if ":" not in host or "://" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
@@ -188,12 +195,12 @@ def require_cluster(address: str | None, key: str = "RAY_ADDRESS") -> None:
             grpc.channel_ready_future(channel).result(ANSWER_SECONDS)
         except grpc.FutureTimeoutError:
             why = f"nobody answers within {ANSWER_SECONDS:g} seconds"
-            raise _no_cluster(key, address, why) from None
+            raise _no_cluster(address, why) from None
 
 
-def _no_cluster(key: str, address: str | None, why: object) -> ConfigError:
+def _no_cluster(address: str | None, why: object) -> ConfigError:
     return ConfigError(
-        f"{key}={address}: no Ray cluster there ({' '.join(str(why).split())}); name its "
+        f"RAY_ADDRESS={address}: no Ray cluster there ({' '.join(str(why).split())}); name its "
         "HOST:PORT, or set none for a Ray of this machine"
     )
 
@@ -233,15 +240,14 @@ def _environment(own: bool) -> Iterator[None]:
             del os.environ[name]
 
 
-def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> Any:
-    """The module ``ray``, connected.
+def start_ray(address: str | None, workers: int) -> Any:
+    """Connects the module ``ray``, and returns it.
 
     A process that is connected already stays as it is.
 
     Args:
         address: a cluster's (HOST:PORT, ray://HOST:PORT or auto); None: one of this process.
         workers: cores of the one that is started here.
-        key: where the address was set, for the error.
 
     Raises:
         ConfigError: there is no cluster at ``address``.
@@ -249,7 +255,7 @@ def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> An
     connected = sys.modules.get("ray")
     if connected is not None and connected.is_initialized():
         return connected
-    require_cluster(address, key)
+    require_cluster(address)
     place = address
     if address is None and (head := Head.shared(workers)) is not None:
         place = head.address()
@@ -271,7 +277,7 @@ def start_ray(address: str | None, workers: int, key: str = "RAY_ADDRESS") -> An
         except (ConnectionError, ValueError) as error:
             if address is None:
                 raise
-            raise _no_cluster(key, address, error) from error
+            raise _no_cluster(address, error) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
     return ray

@@ -1,45 +1,33 @@
-"""Where the jobs of a sweep run: on Ray, on this machine's cores or on a cluster's.
+"""The jobs of a sweep as tasks of Ray, on this machine's cores or on a cluster's.
 
 ``run_jobs`` is what `murmur -m` calls: each job that keeps one core busy is a task of Ray. On this
-machine its workers are forks of a process that has imported everything (``engines.ray_fork``), so
-that a job costs no imports; RAY_ADDRESS names a cluster instead. A job whose process or machine
-dies goes on from its checkpoint elsewhere, some times; then it is in the table as failed, and the
-rest goes on.
-
-``RayLauncher`` is the same as a launcher of Hydra's (``hydra/launcher=ray``), for searches, whose
-sweeper draws the jobs, and for jobs that want more than one core or a GPU. Why not Hydra's own
-hydra-ray-launcher 1.2.2: it requires an old cloudpickle, Ray's dashboard and AWS libraries, joins
-no cluster with its defaults, and ends the whole sweep when one worker is lost.
+machine its workers are forks of a process that has imported everything
+(``murmur.compat.ray_workers``), so that a job costs no imports; RAY_ADDRESS names a cluster
+instead. A job whose process or machine dies goes on from its checkpoint elsewhere, some times; then
+it is in the table as failed, and the rest goes on. A search, whose sweeper draws the jobs, uses
+Hydra's own launchers.
 """
 
-import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
 
 from fl_app.config import own_classes
-from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra, run_job
+from fl_app.sweep.sweep import Job, Sweep, SweepFolder, run_job
 
-RETRIES = 3  # times that a job goes on after its process died with it
+MAX_RETRIES = 3  # of a job whose process died with it
 
 
 def cores() -> int:
-    """Processor cores that this process may use; fewer than the machine has where it is bound."""
+    """Returns the cores that this process may use; fewer than the machine's where it is bound."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def warm_up(sweep: Sweep) -> None:
-    """Start Ray's head for ``sweep`` while its jobs are checked, where they will run on one."""
+    """Starts Ray's head for ``sweep`` while its jobs are checked, where they will run on one."""
     if not sweep.single or not sweep.unfinished() or "ray" in sys.modules:
         return
     if "RAY_ADDRESS" not in os.environ:
@@ -49,7 +37,7 @@ def warm_up(sweep: Sweep) -> None:
 
 
 def run_jobs(sweep: Sweep) -> None:
-    """Run what is unfinished to its end: on all cores, where each job keeps one of them busy.
+    """Runs the unfinished jobs to their ends: on all cores, where each keeps one of them busy.
 
     Jobs that use all cores by themselves (``engine=ray``) run one after the other in this process.
     Where there are fewer jobs than cores, each gets its share of them as threads. Failures of jobs
@@ -78,12 +66,11 @@ def run_on_ray(
     folder: SweepFolder,
     base: Path,
     address: str | None = None,
-    cpus: float = 1,
-    gpus: float = 0,
-    retries: int = RETRIES,
-    key: str = "RAY_ADDRESS",
-) -> list[float]:
-    """Run ``jobs`` to their ends, as many at a time as there is room for.
+    cpus: int = 1,
+) -> None:
+    """Runs ``jobs`` to their ends, as many at a time as there is room for.
+
+    A failed or lost job is told by its folder.
 
     Args:
         jobs: of the sweep.
@@ -92,13 +79,6 @@ def run_on_ray(
         address: a cluster's (HOST:PORT, or auto); None: a Ray of this process, with all its cores,
             which stays for the next call.
         cpus: cores that a job reserves, and the threads that it may use.
-        gpus: GPUs that a job reserves; a fraction shares one.
-        retries: how often a job is started again when its process or machine dies.
-        key: where the address was set, for the error.
-
-    Returns:
-        What a search should make large, of each job (``run_job``); NaN where it failed or was lost,
-        which its folder tells.
 
     Raises:
         ConfigError: there is no cluster at ``address``.
@@ -112,99 +92,33 @@ def run_on_ray(
         Head.shared(cores())
         import fl_app.run.prepare
         import fl_app.server_app  # noqa: F401
-    ray = start_ray(address, cores(), key)
-    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(_run)
-    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, int(cpus))))
+    ray = start_ray(address, cores())
+    task = ray.remote(num_cpus=cpus, max_retries=MAX_RETRIES)(_run)
+    threads = os.environ.get("OMP_NUM_THREADS", str(cpus))
     variables = {
         "OMP_NUM_THREADS": threads,
         own_classes.VARIABLE: os.environ.get(own_classes.VARIABLE, ""),
     }
     started = [task.remote(job, folder.path, base, variables) for job in jobs]
-    found: list[float] = []
+    waiting = list(started)
     try:
-        for job, value in zip(jobs, started, strict=True):
+        for job, task_end in zip(jobs, started, strict=True):
             try:
-                found.append(ray.get(value))
+                ray.get(task_end)
             except ray.exceptions.RayError as error:
                 folder.note_error(job, error)
-                found.append(math.nan)
+            waiting.remove(task_end)
     except BaseException:  # an interrupted sweep; Ray itself fails where a job has just ended
-        for value in started[len(found) :]:
-            ray.cancel(value, force=True)
+        for task_end in waiting:
+            ray.cancel(task_end, force=True)
         raise
-    return found
 
 
-def _run(job: Job, folder: Path, base: Path, variables: dict[str, str]) -> float:
-    """One job, in a worker's process, which may be a fork of an older command.
+def _run(job: Job, folder: Path, base: Path, variables: dict[str, str]) -> None:
+    """Runs one job in a worker's process, which may be a fork of an older command.
 
     So ``variables``, this command's threads and folders of classes, go before the environment that
-    it was forked with. What it returns is ``run_job``'s.
+    it was forked with.
     """
     os.environ.update(variables)
-    return run_job(job, SweepFolder(folder), base)
-
-
-class RayLauncher(Launcher):
-    """``conf/hydra/launcher/ray.yaml``: the jobs of a sweeper of Hydra's on Ray.
-
-    Attributes:
-        address: a cluster's, or ``local`` for a Ray of this process.
-        num_cpus: cores that a job reserves.
-        num_gpus: GPUs that it reserves.
-        retries: how often it is started again when its worker dies.
-    """
-
-    def __init__(self, address: str, num_cpus: float, num_gpus: float, retries: int) -> None:
-        self.address = address
-        self.num_cpus = num_cpus
-        self.num_gpus = num_gpus
-        self.retries = retries
-
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        """Called by Hydra once, before the first batch; jobs need nothing of Hydra's context."""
-        self.hydra = config.hydra
-
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
-        """Run a batch to its end; a job that was lost gives NaN, and is noted in its folder."""
-        base = Path(self.hydra.runtime.cwd)
-        jobs = []
-        for trial, words in enumerate(job_overrides, initial_job_idx):
-            jobs.append(Job.of([word for word in words if not is_hydra(word)], base, trial))
-        address = None
-        if self.address != "local":
-            address = self.address
-        values = run_on_ray(
-            jobs,
-            SweepFolder(Path(self.hydra.sweep.dir)),
-            base,
-            address,
-            self.num_cpus,
-            self.num_gpus,
-            self.retries,
-            "hydra.launcher.address",
-        )
-        results: list[JobReturn] = []
-        for words, value in zip(job_overrides, values, strict=True):
-            result = JobReturn(overrides=words, status=JobStatus.COMPLETED)
-            result.return_value = value
-            results.append(result)
-        return results
-
-
-def register_launcher() -> None:
-    """Let Hydra know ``hydra/launcher=ray``, without a folder where it looks for plugins.
-
-    It instantiates classes of the package ``hydra_plugins`` only, which it imports by their names.
-    So this module gets a second name there, once Hydra has looked for installed plugins.
-    """
-    plugins = Plugins.instance()
-    package = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
-    setattr(package, "murmur", sys.modules[__name__])  # noqa: B010
-    sys.modules["hydra_plugins.murmur"] = sys.modules[__name__]
-    RayLauncher.__module__ = "hydra_plugins.murmur"
-    plugins.register(RayLauncher)
+    run_job(job, SweepFolder(folder), base)

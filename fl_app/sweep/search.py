@@ -103,7 +103,7 @@ class Search:
 
 
 def is_search(words: Iterable[str]) -> bool:
-    """Whether a sweeper of Hydra's draws the jobs."""
+    """Tells whether a sweeper of Hydra's draws the jobs."""
     return any(word.lstrip("+").startswith(f"{SWEEPER}=") for word in words)
 
 
@@ -114,7 +114,7 @@ def replaced(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def conclusion(folder: Path, search: Search) -> list[str]:
-    """What the search in ``folder`` came to: its best trial, how to do it again, what it costs."""
+    """Returns the result of the search in ``folder``: best trial, how to repeat it, its cost."""
     from fl_app.run.load import load_runs
 
     runs = load_runs(folder).runs
@@ -140,7 +140,7 @@ def conclusion(folder: Path, search: Search) -> list[str]:
 
 
 def statement(folder: Path) -> list[str]:
-    """What keeping the best trial of the search in ``folder`` costs, for people."""
+    """Returns the cost of keeping the best trial of the search in ``folder``, for people."""
     from fl_app.run.load import load_runs
     from murmur.privacy.accounting import Threat, View
     from murmur.privacy.accounting.best_of import (

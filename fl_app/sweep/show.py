@@ -204,7 +204,7 @@ def _markdown(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
-    """Whom a job protects from whom, at which δ, in words, and what it came to.
+    """Returns a job's protection, its δ and its figures, in words.
 
     The words are ``NOT_FINISHED`` before they are known.
     """

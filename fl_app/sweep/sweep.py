@@ -137,7 +137,7 @@ class SweepFolder:
         RunFolder(self.path / job.key).save_error(" ".join(in_words(why).split()))
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of ``jobs`` that have their final figures."""
+        """Returns the ``jobs`` that have their final figures."""
         return [job for job in jobs if (self.path / job.key / "metrics.json").exists()]
 
     def _read(self) -> dict[str, Any]:
@@ -343,13 +343,13 @@ def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
 
 
 def _is_single(config: DictConfig) -> bool:
-    """Whether a job keeps one core busy, and no more: inline, with one worker, on a processor."""
+    """Tells whether a job keeps one core busy: inline, with one worker, on a processor."""
     engine = config.engine
     return engine._target_ == _INLINE and engine.workers == 1 and config.compute.device == "cpu"
 
 
 def is_hydra(word: str) -> bool:
-    """Whether an override is about Hydra itself: launcher, sweeper."""
+    """Tells whether an override is about Hydra itself: launcher, sweeper."""
     return word.lstrip("+~").startswith(("hydra/", "hydra."))
 
 

@@ -44,7 +44,7 @@ MEANINGS = {
 
 
 class Tracker(Protocol):
-    """What a run tells. The constructor takes the keys of its yaml, and refuses early."""
+    """Receiver of a run's figures; the constructor takes its yaml's keys, and refuses early."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
         """The run in ``folder`` starts, or goes on after ``rows``.

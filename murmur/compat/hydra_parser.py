@@ -1,10 +1,14 @@
-"""The words of Hydra's command, read as Hydra reads them.
+"""Hydra's command: its words, and composing while it runs.
 
 Hydra 1.3 promises ``hydra.main``, which ends the process with a usage of its own where a word is
-wrong; its parser is private.
+wrong, and ``hydra.compose``, which refuses to work beside it.
 """
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hydra.core.global_hydra import GlobalHydra
 
 
 def hydra_parser() -> argparse.ArgumentParser:
@@ -18,3 +22,19 @@ def hydra_parser() -> argparse.ArgumentParser:
 def option_names(parser: argparse.ArgumentParser) -> set[str]:
     """Returns every option of ``parser``, such as ``-m`` and ``--multirun``."""
     return {name for action in parser._actions for name in action.option_strings}
+
+
+@contextmanager
+def apart_from_hydras_main() -> Iterator[None]:
+    """Lets a block initialize Hydra anew while ``hydra.main`` is under way.
+
+    Hydra 1.3 composes through one object of the process, which ``murmur -m`` is in the middle of
+    using; to initialize it twice is an error.
+    """
+    shared = GlobalHydra.instance()
+    outer = shared.hydra
+    shared.clear()
+    try:
+        yield
+    finally:
+        shared.hydra = outer

@@ -57,7 +57,7 @@ _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 
 @settings
 class Ask:
-    """What one round asks of each client, the same for all.
+    """Question of one round, the same for each client.
 
     The server makes one for each round (``murmur.flower.private_grid``) and sends it as JSON beside
     the strategy's own message; a client reads it with ``in_message``.
@@ -141,7 +141,7 @@ class Ask:
 
     @property
     def metric_scale(self) -> float:
-        """What 1, the upper end of a metric's range, becomes in the vector.
+        """Value in the vector of 1, the upper end of a metric's range.
 
         In training all m metrics together have at most half the clipping norm, C/2: they take a
         part of the noise's room, and the change keeps most of it. In an evaluation nothing is
@@ -173,7 +173,7 @@ class Ask:
         return DistributedGaussian(sigma, _EXCHANGED, self.minimum - self.colluders)
 
     def event(self) -> Release:
-        """What one answer costs by itself, and what that rests on.
+        """Returns the event of one answer by itself, with its assumptions.
 
         Charged in the client's ledger before the answer leaves, as a part of a ``SummedEvent``
         where the answer is masked. Client-level, between neighbours of which one client's data are
@@ -301,7 +301,7 @@ class Layout:
     def change(
         self, base: Mapping[str, NDArray], trained: Mapping[str, NDArray]
     ) -> NDArray[np.float64]:
-        """What training has changed (size,): ``trained`` minus ``base``, float64, not yet clipped.
+        """Returns ``trained`` minus ``base`` (size,), float64, not yet clipped.
 
         Args:
             base: the arrays that the client was sent.

@@ -133,7 +133,7 @@ def _error(message: Message, reason: str) -> Message:
 
 @dataclass(frozen=True)
 class Device:
-    """What answers here: an owner's device, or a trial without one.
+    """An owner's device, or a trial without one.
 
     Attributes:
         site: where it keeps what, and what its owner lets out.
@@ -190,7 +190,7 @@ class Device:
         return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
-        """What a server is told of it, for the statement; a device's own word, which nobody checks.
+        """Returns facts for the server's statement; a device's own word, which nobody checks.
 
         Names are those of ``murmur.flower.statement.FACTS``.
         """
@@ -355,7 +355,7 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:
-    """What a message asks of the one client here.
+    """Returns the task of the one client here.
 
     The model is empty and stays in the message, for the app reads that.
     """
@@ -431,7 +431,7 @@ class _Asked:
         """Nothing is trained together: the app is called in ``answer``."""
 
     def answer(self, task: Task, data: Any, noise: NoiseGenerator) -> NDArray[np.int64]:
-        """What is released of the app's reply, noised: ``codec(task).size`` grid steps.
+        """Returns the noised release of the app's reply: ``codec(task).size`` grid steps.
 
         The host calls it once for a charged answer, and the app is called once. On a device
         whatever goes wrong is logged there, and a protected zero is released: the answer was
@@ -453,7 +453,7 @@ class _Asked:
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:
-        """What is released of the app's ``reply``: the clipped change (size,), then metrics (m,).
+        """Returns the clipped change of the app's ``reply`` (size,), then its metrics (m,).
 
         Metrics are looked for in every metric record of the reply; arrays in the record of the name
         that was sent, or else in its only one. ValueError for what is no answer.

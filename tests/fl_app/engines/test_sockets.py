@@ -49,7 +49,7 @@ def test_sockets_stay_in_a_short_tmpdir(monkeypatch):
 
 
 def test_where_no_folder_will_do_the_variable_is_named(long_folder, monkeypatch):
-    monkeypatch.setattr(ray_head, "_SHORT", "/tmp/none")
+    monkeypatch.setattr(ray_head, "_SHORT_FOLDER", "/tmp/none")
     with pytest.raises(ConfigError, match=r"^TMPDIR=.*xxx: leaves no room.*at most 16"):
         ray_head.socket_folder()
     assert tempfile.gettempdir() == str(long_folder)  # of everything else
@@ -65,7 +65,7 @@ def test_a_cluster_that_is_gone_is_said_to_be_gone(monkeypatch):
         RayEngine().begin()
 
 
-@pytest.mark.parametrize("more", [["engine=ray"], ["-m", "hydra/launcher=ray", "seed=1,2"]])
+@pytest.mark.parametrize("more", [["engine=ray"], ["-m", "engine=inline", "seed=1,2"]])
 def test_the_command_says_in_one_sentence_that_a_cluster_is_gone(tmp_path, monkeypatch, more):
     monkeypatch.setenv("RAY_ADDRESS", GONE)
     monkeypatch.setattr(ray_start, "ANSWER_SECONDS", 0.1)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
+from fl_app.sweep import on_ray
 from fl_app.sweep.show import AT_CHANCE, VOID
 from tests.ended import end_ray
 from tests.fl_app.running import damage_job, sweep_table
@@ -76,24 +77,26 @@ def test_jobs_on_ray_equal_those_of_a_serial_sweep_and_fail_alone(murmur, tmp_pa
     command = ["-m", *SMALL, "sweep=mine", "privacy.noise=seeded", "strategy.K=1,2,3"]
     for folder in ("ray", "serial"):
         damage_job([*command[1:], f"results_dir={folder}"], 2)
-    assert murmur(*command, "hydra/launcher=ray", "results_dir=ray") == 1
+    assert murmur(*command, "results_dir=ray") == 1
     *good, bad = states(tmp_path / "ray" / "sweep-mine")
     assert good == ["", ""]
     assert bad.startswith("failed: ") and "checkpoint.safetensors" in bad
-    assert murmur(*command, "results_dir=serial") == 1
+    assert murmur(*command, "hydra/launcher=basic", "results_dir=serial") == 1
     found = scores(tmp_path / "ray" / "sweep-mine")
     assert len(found) == 2
     assert found == scores(tmp_path / "serial" / "sweep-mine")
 
 
 @pytest.mark.parametrize(("retries", "state"), [(0, "failed: WorkerCrashedError"), (1, "")])
-def test_a_lost_worker_of_ray_costs_its_own_job_alone(murmur, tmp_path, retries, state):
+def test_a_lost_worker_of_ray_costs_its_own_job_alone(
+    murmur, tmp_path, monkeypatch, retries, state
+):
+    monkeypatch.setattr(on_ray, "MAX_RETRIES", retries)
     sweep = tmp_path / "runs" / "sweep-mine"
     killer = threading.Thread(target=kill_the_process_of_a_job, args=[sweep])
     killer.start()
     # The killed job has too many rounds to end before it is seen.
-    words = ["-m", *SMALL, "sweep=mine", "hydra/launcher=ray", f"hydra.launcher.retries={retries}"]
-    status = murmur(*words, "federation.num_rounds=40,1")
+    status = murmur("-m", *SMALL, "sweep=mine", "federation.num_rounds=40,1")
     killer.join()
     assert status == (1 if retries == 0 else 0)
     rows = {row["num_rounds"]: state_of(row) for row in sweep_table(sweep)}
@@ -124,12 +127,12 @@ def owners(path):
             continue
 
 
-def test_ray_at_a_wrong_address_is_named(murmur, tmp_path, capfd):
+def test_ray_at_a_wrong_address_is_named(murmur, tmp_path, monkeypatch, capfd):
     end_ray()  # of an earlier test: who is connected is not asked for an address
-    words = ["hydra/launcher=ray", "hydra.launcher.address=nowhere"]
-    assert murmur("-m", *SMALL, *words, "sweep=mine", "strategy.K=1,2") == 2
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    assert murmur("-m", *SMALL, "sweep=mine", "strategy.K=1,2") == 2
     printed = capfd.readouterr().err
-    assert "hydra.launcher.address=nowhere: no Ray cluster there" in printed
+    assert "RAY_ADDRESS=nowhere: no Ray cluster there" in printed
     assert "Traceback" not in printed
 
 

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.composition import compose
 from fl_app.engines.ray import RayPool
 from fl_app.sweep import on_ray
 from fl_app.sweep.sweep import Sweep
@@ -79,11 +78,3 @@ def test_an_own_folder_goes_with_the_jobs(tmp_path, monkeypatch, capsys):
     words = [*WORDS, "federation.num_rounds=1", "model=tiny", "seed=1,2"]
     folder = ["--config-dir", str(tmp_path / "own")]
     assert main(["-m", *folder, *words, f"results_dir={tmp_path}"]) == 0, capsys.readouterr()
-
-
-def test_the_launcher_is_found_by_hydra_without_a_folder_of_plugins(tmp_path):
-    from hydra.core.plugins import Plugins
-
-    on_ray.register_launcher()
-    assert on_ray.RayLauncher in Plugins.instance().discover()
-    compose(["hydra/launcher=ray"])

@@ -5,6 +5,8 @@ A test that fails here says that a mend is no longer needed: take it out, with i
 
 import argparse
 import signal
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -260,3 +262,25 @@ def test_hydra_has_no_public_parser():
     public = {name for name in vars(hydra) if not name.startswith("_")}
     assert not any("pars" in name for name in public)
     assert isinstance(hydra_parser(), argparse.ArgumentParser)
+
+
+# ray_workers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_ray_starts_agents_and_workers_that_import_everything_anew():
+    code = """
+import sys
+import json, psutil, ray
+sys.modules["warm"] = json  # stands for what this process has imported
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+is_warm = ray.remote(lambda: "warm" in __import__("sys").modules)
+print(ray.get(is_warm.remote()))
+for child in psutil.Process().children(recursive=True):
+    print(" ".join(child.cmdline()))
+ray.shutdown()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    is_warm, *processes = done.stdout.splitlines()
+    assert is_warm == "False", done.stderr
+    assert any("agent" in line for line in processes)

@@ -1,29 +1,99 @@
-"""Ray's workers as forks of a process that has imported everything.
+"""Ray's node with no more than workers need, and its workers as forks of a warm process.
 
 Ray starts a worker by running the file that its node calls ``setup_worker_path``; ours is this
 one. It hands the worker's command line and environment to the template, a fork of `murmur` that
 waits at a socket, and the template forks once more and becomes the worker: without the seconds that
 importing PyTorch takes. Where there is no template, the worker is started as Ray would.
 
-The template must not have imported ray, whose threads do not survive a fork, and it is run as a
-file, so this module imports nothing of the project at its head.
+The template must not have imported ray, whose threads do not survive a fork. This module is run as
+a file, so it imports nothing of the project at its head.
+
+By Ray's public interface, ``runtime_env={"py_executable": ...}``, the same start takes 1.69 times
+the processor time, where 1.15 was the limit: so what is private to Ray stays, and stands here.
 """
 
 import gc
+import importlib
 import json
 import os
 import runpy
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 SOCKET = "MURMUR_RAY_TEMPLATE"  # the environment variable with the socket's path
-_MOST = 2**20  # bytes of a request
-_LOOK_SECONDS = 0.5  # how often the template looks whether `murmur` is there
+_MAX_REQUEST_BYTES = 2**20
+_LOOK_SECONDS = 0.5  # between two looks of the template whether `murmur` is there
+# An agent's stand-in: Ray insists on processes, and needs nothing of them without runtime envs.
+_AGENT = (
+    f'{sys.executable} -I -S -c "import ctypes,time;ctypes.CDLL(None).prctl(1,9);time.sleep(10**9)"'
+)
 
 
-def start_template(path: str) -> int | None:
-    """Fork the template, which answers at the socket ``path``, and serves until it is killed.
+def start_node(workers: int, folder: str) -> Any:
+    """Starts the processes of a Ray node, and returns Ray's ``Node``; agents are stand-ins.
+
+    Ray 2.55 starts an API server, a log monitor and two agents with each node, which take seconds
+    and serve nobody here, and no public setting leaves out the agents; its workers import
+    everything anew.
+
+    Args:
+        workers: cores of this Ray.
+        folder: where its sockets and logs lie.
+
+    Raises:
+        ImportError, AttributeError: another version of Ray, whose private interfaces differ.
+    """
+    names = ("_raylet", "_private.node", "_private.services", "_private.parameter")
+    private: list[Any] = [importlib.import_module(f"ray.{name}") for name in names]
+    _raylet, node, services, parameter = private
+    start_process = services.start_ray_process
+
+    def start_without_agents(command: list[str], *arguments: Any, **settings: Any) -> Any:
+        plain = [
+            f"{word.split('=', 1)[0]}={_AGENT}" if "_agent_command=" in word[:30] else word
+            for word in command
+        ]
+        return start_process(plain, *arguments, **settings)
+
+    services.start_ray_process = start_without_agents
+    ports = {
+        _raylet.METRICS_AGENT_PORT_NAME: -1,
+        _raylet.METRICS_EXPORT_PORT_NAME: -1,
+        _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME: -1,
+        _raylet.RUNTIME_ENV_AGENT_PORT_NAME: 1,
+    }
+
+    class Head(node.Node):  # type: ignore
+        """Ray's node without its API server, and with ports for agents that are not there."""
+
+        def start_api_server(self, **_: object) -> None:
+            self._webui_url = ""
+
+        def start_raylet(self, *arguments: Any, **settings: Any) -> None:
+            for name, port in ports.items():
+                _raylet.persist_port(self._session_dir, self._node_id, name, port)
+            super().start_raylet(*arguments, **settings)
+
+    settings = parameter.RayParams(
+        num_cpus=workers,
+        include_dashboard=False,
+        include_log_monitor=False,
+        no_monitor=True,
+        setup_worker_path=__file__,
+        temp_dir=folder,
+    )
+    return Head(settings, head=True, shutdown_at_exit=False, ray_init_cluster=True)
+
+
+def start_template(path: str, warm_up: Callable[[], None]) -> int | None:
+    """Forks the template, which answers at the socket ``path``, and serves until it is killed.
+
+    Args:
+        path: of the socket.
+        warm_up: imports what workers need not import again.
 
     Returns:
         Its process id; None where it cannot be had: Ray or CUDA, neither of which survives a fork,
@@ -32,9 +102,7 @@ def start_template(path: str) -> int | None:
     torch = sys.modules.get("torch")
     if "ray" in sys.modules or (torch is not None and torch.cuda.is_initialized()):
         return None
-    import fl_app.client_app
-    import fl_app.run.hosts  # noqa: F401
-
+    warm_up()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
@@ -50,7 +118,7 @@ def start_template(path: str) -> int | None:
 
 
 def _become_template(listener: socket.socket, parent: int) -> None:
-    """Let go of all that is `murmur`'s, then fork a worker for each request.
+    """Lets go of all that is `murmur`'s, then forks a worker for each request.
 
     Returns when the process ``parent`` has ended. The kernel's own signal would come when the
     thread ends that forked.
@@ -77,7 +145,7 @@ def _become_template(listener: socket.socket, parent: int) -> None:
             continue
         request.settimeout(None)
         content = b""
-        while part := request.recv(_MOST):
+        while part := request.recv(_MAX_REQUEST_BYTES):
             content += part
         if os.fork() == 0:
             request.close()
@@ -87,8 +155,8 @@ def _become_template(listener: socket.socket, parent: int) -> None:
 
 
 def _become_worker(request: dict) -> None:
-    """Run Ray's worker in this process, with the command line and environment that Ray gave."""
-    from fl_app.engines.ray_head import die_with_parent
+    """Runs Ray's worker in this process, with the command line and environment that Ray gave."""
+    from murmur.processes import die_with_parent
 
     die_with_parent()  # the template, which ends with `murmur`: nobody goes on without it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -103,7 +171,7 @@ def _become_worker(request: dict) -> None:
 
 
 def _request(arguments: list[str]) -> None:
-    """Ask the template for a worker, and wait until it has forked.
+    """Asks the template for a worker, and waits until it has forked.
 
     Args:
         arguments: the worker's command line, the file to run first. The environment goes with it.
@@ -121,7 +189,7 @@ def _request(arguments: list[str]) -> None:
 
 
 def _main() -> None:
-    """What Ray starts: ask the template for the worker, or become Ray's own setup."""
+    """Asks the template for a worker, or becomes Ray's own setup: Ray starts this."""
     # Ray's words: flags for Python, the worker's file, its options, and two for the setup itself.
     words = [word for word in sys.argv[1:] if not word.startswith("--serialized-runtime-env")]
     words = [word for word in words if not word.startswith("--language=")]
