@@ -139,7 +139,7 @@ def test_the_bit_of_an_adaptive_norm_is_paid_for_beside_a_noised_sum():
     budget = Budget(4.0, 1e-5, rounds=10, threat="central")
     rows = NoisedRows(budget, Cohorts(8, 8), clipping=clipping)
     assert rows.update_multiplier > 1.1 * rows.noise_multiplier
-    assert epsilon(rows.claims().planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
+    assert epsilon(rows.planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
 
 
 def test_no_adversary_is_stated_who_sees_sums_only():
