@@ -25,8 +25,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid
 from murmur.compat.flower_messages import identify
 from murmur.round.site import SimulatedSite
@@ -108,7 +108,7 @@ def traced(words: list[str], changed: bool) -> Counter[tuple[CodeType, str]]:
     with tempfile.TemporaryDirectory() as folder:
         config = compose(words)
         host = SimulatedHost(config, SimulatedSite.of(Path(folder), run="walk"))
-        strategy = Experiment(config).strategy
+        strategy = ValidatedRun(config).strategy
         last = type(strategy).update.__code__
         labels = host.population.dataset.train.labels
         rows = host.population.shards[0]
