@@ -10,7 +10,7 @@ LINES := $(foreach package,$(PACKAGES),echo $(package);)
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-thorough test-federation test-flower test-floor test-browser test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-thorough test-federation test-flower test-ray test-floor test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -75,8 +75,23 @@ $(OTHER)/.installed: $(STAMP)
 
 test-flower: $(OTHER)/.installed
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest $(PARALLEL) -m 'federation or not federation' \
-	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
+	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py tests/murmur/compat \
 	  tests/murmur/flower/test_apps.py packages/murmur-guard/tests/test_guarded_apps.py
+
+# A second Ray in the same way, for what is private to it (murmur/compat/ray_workers.py).
+RAY := 2.54
+OTHER_RAY := $(VENV)/ray-$(RAY)
+
+$(OTHER_RAY)/.installed: $(STAMP)
+	$(BIN)/python -m venv $(OTHER_RAY)
+	{ $(BIN)/python $(PURELIB); $(LINES) } > "$$($(OTHER_RAY)/bin/python $(PURELIB))/shared.pth"
+	cd $(ROOT) && $(OTHER_RAY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  'ray==$(RAY).*' --editable .
+	@touch $@
+
+test-ray: $(OTHER_RAY)/.installed
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER_RAY)/bin/python -m pytest $(PARALLEL) -m "$(HERE)" \
+	  tests/fl_app/engines/test_ray.py tests/fl_app/sweep/test_on_ray.py tests/murmur/compat/test_needed.py
 
 # The lowest versions that pyproject.toml allows of all but what takes longest to download: an environment of its own
 # that shares with ours what is the same there. `uv` comes with Flower.

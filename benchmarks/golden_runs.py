@@ -4,9 +4,9 @@
     python -m benchmarks.golden_runs compare FILE   after it: what differs, and status 1
 
 FILE holds, of each run, its charges and its statement as they are, and digests of what depends on
-the processor and on PyTorch's version: the model's bytes, the rows, and the ε that canaries
-measured. `tests/formats/golden_runs.json` is such a file; charges and statements in it hold
-everywhere (`tests/formats/test_golden_runs.py`), its digests on the machine that wrote it.
+the processor and on PyTorch's version: the model's bytes, the rows, and what canaries and
+evaluations measured. `tests/formats/golden_runs.json` is such a file; charges and statements in it
+hold everywhere (`tests/formats/test_golden_runs.py`), its digests on the machine that wrote it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-from fl_app.engines.inline import InlineEngine
+from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger.blocks import decode_ids
 
@@ -125,6 +125,9 @@ RUNS = {
     ],
 }
 
+_LINE = 240  # characters of a difference that are printed
+_SCORED = re.compile(r"in \d+ of \d+ evaluations")  # begins a warning that follows from scores
+
 
 def record(words: list[str]) -> dict[str, Any]:
     """Runs ``words`` in a temporary folder and returns what the run has left.
@@ -135,7 +138,7 @@ def record(words: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place) / "run")
         try:
-            InlineEngine().run([*COMMON, *words, f"run_dir={folder.path}"], folder)
+            prepare([*COMMON, *words, f"run_dir={folder.path}"]).run()
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
         statement = json.loads((folder.path / "privacy.json").read_bytes())
@@ -183,8 +186,10 @@ def _without_terms(body: str) -> str:
 
 
 def _take_measured(statement: dict[str, Any]) -> list[Any]:
-    """Removes what canaries measured, which follows from the model, and returns it."""
-    measured = []
+    """Removes what was measured of the model, by canaries or an evaluation, and returns it."""
+    scored = [text for text in statement["warnings"] if _SCORED.match(text)]
+    statement["warnings"] = [text for text in statement["warnings"] if text not in scored]
+    measured: list[Any] = [scored] if scored else []
     for guarantee in statement["guarantees"]:
         canaries = guarantee["canaries"] or {}
         found = {name: canaries.pop(name) for name in list(canaries) if name != "count"}
@@ -243,7 +248,7 @@ def main() -> int:
         lines = differences(before.get(name), run)
         failed += bool(lines)
         for line in lines:
-            print(f"{name}: {line}")
+            print(f"{name}: {line[:_LINE]}")
     print(f"{len(found) - failed} of {len(found)} runs are as before")
     return int(failed > 0)
 

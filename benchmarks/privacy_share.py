@@ -24,6 +24,7 @@ from clients.privatekt import PrivateKTClient
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import experiment
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from murmur.round.host import Host
 
@@ -64,7 +65,7 @@ def measure(overrides: list[str]) -> tuple[dict[str, float], float]:
             for owner, name in methods:
                 stack.enter_context(timed(owner, name, part, spent))
         folder = RunFolder(Path(scratch) / "run")
-        InlineEngine().run([*overrides, f"run_dir={folder.path}"], folder)
+        InlineEngine().run(ValidatedRun.of([*overrides, f"run_dir={folder.path}"]))
         whole = sum(row["seconds"] for row in folder.rows() if row["round"] > 0)
     return spent, whole
 

@@ -22,6 +22,7 @@ from benchmarks.privacy_share import timed
 from clients.fedavg import FedAvgClient
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from strategies.base import CohortStrategy
 
 ROUNDS = 2
@@ -93,7 +94,7 @@ def processor(settings: list[str]) -> dict[str, list[float]]:
 def _run(settings: list[str]) -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = RunFolder(Path(scratch) / "run")
-        InlineEngine().run([*settings, f"run_dir={folder.path}"], folder)
+        InlineEngine().run(ValidatedRun.of([*settings, f"run_dir={folder.path}"]))
         return folder.rows()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 
 
 class RunFile:
@@ -50,7 +51,8 @@ def run_once(words: Sequence[str], nodes: int = 1) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as parent:
         folder = RunFolder(Path(parent) / "run")
         started = time.perf_counter()
-        InlineEngine(workers=1, nodes=nodes).run([*words, f"run_dir={folder.path}"], folder)
+        run = ValidatedRun.of([*words, f"run_dir={folder.path}"])
+        InlineEngine(workers=1, nodes=nodes).run(run)
         return {
             "rows": folder.rows(),
             "metrics": folder.metrics() or {},

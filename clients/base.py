@@ -71,7 +71,7 @@ class Canary(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """What the host gives to a client class: its tools, its public data and its budget.
+    """Setup of a client class by its host: its tools, its public data and its budget.
 
     Attributes
     ----------
@@ -136,7 +136,10 @@ def null_records(data: LocalData) -> LocalData:
 
 
 class Client(ABC):
-    """The client half of an algorithm; one instance per process serves all clients it hosts.
+    """Base class of client halves; one instance per process serves all clients it hosts.
+
+    The host calls no more than the protocol ``murmur.round.task.Client`` names. This class adds the
+    three steps ``event``, ``train`` and ``privatize``, canaries, and checks of what a task holds.
 
     So nothing about a client may stay in it from one task to the next: what a client remembers is
     in ``setup.memory``. A subclass fills in ``codec``, ``event``, ``train`` and ``privatize``. The
@@ -180,7 +183,7 @@ class Client(ABC):
 
     @abstractmethod
     def event(self, task: Task) -> Event | None:
-        """What answering ``task`` costs; TaskError if the task is malformed.
+        """Price of an answer to ``task``; TaskError if the task is malformed.
 
         Called before the data are opened. It sees no data, so neither a charge nor a refusal can
         depend on any. The price is by this client's own noise, to whoever reads its message; what a
@@ -225,7 +228,7 @@ class Client(ABC):
 
     @property
     def noise_in_training(self) -> bool:
-        """Whether ``answer`` is more than ``train`` and then ``privatize``.
+        """True if ``answer`` is more than ``train`` and then ``privatize``.
 
         There are no canaries then: ``privatize`` alone would release them without noise.
         """
@@ -236,7 +239,7 @@ class Client(ABC):
         return None
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
-        """What number ``name`` of ``count`` has for ``audit=canaries``, by the run's seed.
+        """Canary ``name`` of ``count`` for ``audit=canaries``, by the run's seed.
 
         Called on the server of a simulation, with a task of that round's cohort. TypeError where an
         algorithm has no canaries (``has_canaries``).
@@ -291,7 +294,7 @@ class Client(ABC):
     def array(
         self, task: Task, name: str, kind: type[np.generic], shape: tuple[int, ...]
     ) -> NDArray:
-        """What the task has as ``name``: finite, of this kind and shape; else TaskError."""
+        """Returns the task's array ``name``: finite, of this kind and shape; else TaskError."""
         found = task.arrays.get(name)
         if found is None or found.dtype != kind or found.shape != shape:
             raise TaskError(f"{name}: the task must have it as {kind.__name__}{list(shape)}")
@@ -324,5 +327,5 @@ class Client(ABC):
 
 
 def has_canaries(client: Client) -> bool:
-    """Whether ``canary`` says what its releases come from: not where noise goes into training."""
+    """True if ``canary`` says what releases come from: not where noise goes into training."""
     return type(client).canary is not Client.canary and not client.noise_in_training

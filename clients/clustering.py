@@ -48,7 +48,7 @@ class ClusteringClient(FedAvgClient):
         self.clustering_weight = clustering_weight
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of the update.
+        """Price of the protected update.
 
         TaskError unless the task has the clusters' frequencies, float64 (k,) above 0.
         """

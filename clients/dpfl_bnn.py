@@ -66,7 +66,7 @@ class LocalAdam:
 
 @settings
 class Personal:
-    """What a client does with the server's mean, and how a simulation looks at its model.
+    """Personal model: how a client uses the server's mean, and how a simulation looks at its model.
 
     Attributes
     ----------

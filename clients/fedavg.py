@@ -51,7 +51,7 @@ class ProtectedClient(Client):
         )
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of the update, to whoever reads the message.
+        """Price of the protected update, to whoever reads the message.
 
         Not private where a trusted server is to add the noise. TaskError in a round that is not the
         client's, for another model, or without a clipping norm where there has to be one.
@@ -62,7 +62,7 @@ class ProtectedClient(Client):
         return self.protection.release_event()
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What the protection leaves of it.
+        """Returns the protected update.
 
         Noise is in units of the clipping norm, so that a server that states another norm changes
         the update's scale, not what is proven. ``update`` may be overwritten.

@@ -62,7 +62,7 @@ class FedPerClient(FedAvgClient):
         return super().codec(task)
 
     def event(self, task: Task) -> Event | None:  # type: ignore[override]
-        """What the protection leaves of the update; nothing for a report, which devices refuse.
+        """Price of the protected update; None for a report, which devices refuse.
 
         A state that is damaged or gone raises here, before anything is charged.
         """
@@ -90,7 +90,7 @@ class FedPerClient(FedAvgClient):
         return np.subtract(model[: self.shared], task.model[: self.shared], dtype=np.float64)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What the protection leaves of the update; a report as it is."""
+        """Returns the protected update; a report as it is."""
         if task.purpose == EVALUATE:
             return update
         return super().privatize(update, task, noise)

@@ -74,12 +74,12 @@ class GradientRoundsClient(ProtectedClient):
         self.flatten = flatten
 
     def codec(self, task: Task) -> Codec:
-        """Of the centre, or of the gradient under its protection."""
+        """Codec of the centre, or of the gradient under its protection."""
         asked = self._asked_for_centre(task)
         return super().codec(task) if asked is None else asked.codec
 
     def event(self, task: Task) -> Event:
-        """Of the centre, or of the gradient under its protection.
+        """Price of the centre, or of the gradient under its protection.
 
         TaskError where a centre is asked for that the model does not have.
         """
@@ -110,7 +110,7 @@ class GradientRoundsClient(ProtectedClient):
         return self.head.joined(found[1:], found[0])
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """Of the centre, or of the gradient under its protection."""
+        """Release of the centre, or of the gradient under its protection."""
         asked = self._asked_for_centre(task)
         if asked is None:
             return super().privatize(update, task, noise)

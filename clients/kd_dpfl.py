@@ -123,7 +123,7 @@ class KdDpflClient(Client):
         return self.training.open.train(task, data)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What ``answer`` has protected while it trained, as it is."""
+        """Returns ``update`` as it is: ``answer`` has protected it while it trained."""
         return update
 
     def _labels(
@@ -142,7 +142,7 @@ class KdDpflClient(Client):
         )
 
     def _key(self, task: Task) -> bytes:
-        """Of the client's records, from which shards follow; empty where there are none."""
+        """Key of the client's records, from which shards follow; empty where there are none."""
         if self.scheme.labelling.mechanism != "pate":
             return b""
         return self.record_key(task.client)

@@ -165,7 +165,7 @@ class NbAFLClient(Client):
 
     @property
     def in_keyed_order(self) -> bool:
-        """Whether the noise of an upload is for what one record changes, by an assumption."""
+        """True if an upload's noise is for what one record changes, by an assumption."""
         return self.noise.is_noisy and BOUNDED_CHANGE in self.noise.assumptions
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

@@ -65,7 +65,7 @@ class EvaluationClient(Client):
 
     @abstractmethod
     def cost(self) -> Event:
-        """What one protected row costs, by this client's own noise."""
+        """Price of one protected row, by this client's own noise."""
 
     @abstractmethod
     def apart(self) -> tuple[NDArray, NDArray]:

@@ -51,7 +51,7 @@ class ScaffoldClient(FedAvgClient):
         self.control_scale = control_scale
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of both arrays together.
+        """Price of both protected arrays together.
 
         TaskError unless the task has c, finite, float32 (d,).
         """

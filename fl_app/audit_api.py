@@ -9,11 +9,11 @@ from fl_app.config.composition import changed, compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.console import console
 from fl_app.engines.inline import InlineGrid
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.load import load_stated
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from fl_app.tools.options import parser_of
 from murmur.compat.flower_messages import identify
 from murmur.privacy.exposure import with_evaluation
@@ -31,7 +31,6 @@ __all__ = [
     "CohortStrategy",
     "ConfigError",
     "EvaluationClient",
-    "Experiment",
     "InlineGrid",
     "LocalData",
     "Outcome",
@@ -41,6 +40,7 @@ __all__ = [
     "SimulatedHost",
     "SimulatedSite",
     "Task",
+    "ValidatedRun",
     "changed",
     "compose",
     "console",

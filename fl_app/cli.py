@@ -362,7 +362,7 @@ def run(overrides: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be; nothing has been started.
     """
-    from fl_app.run.prepare import prepare
+    from fl_app.run.prepare import opening_lines, prepare
 
     console = fl_app.console.console()
     ready = prepare(overrides)  # which starts the engine before more is imported
@@ -371,7 +371,7 @@ def run(overrides: list[str]) -> int:
 
     folder = ready.folder
     _show_card(ready.card, console)
-    for line in ready.opening:
+    for line in opening_lines(ready):
         console.print(line, style="yellow", highlight=False)
     try:
         with LiveProgress(folder, ready.rounds, console, ready.adversary, ready.score):

@@ -1,14 +1,14 @@
 """The Flower ServerApp: one run, from its configuration to its folder.
 
-Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperLink; engines of our
-own call ``main`` through it as well.
+Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperLink. Engines of our
+own have validated the run already, and call ``serve``.
 """
 
 import contextlib
 import logging
 import shlex
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from flwr.app import Context
@@ -21,8 +21,9 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import in_typed_keys, run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run import prepare, progress, results
-from fl_app.run.data_card import MAX_WIDTH, data_card
+from fl_app.run.data_card import MAX_WIDTH
 from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.compat.flower_grid import DeviceGrid, StrictGrid, look_often
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.round.task import RunError, in_words, printable_line
@@ -46,34 +47,56 @@ def main(grid: Grid, context: Context) -> None:
         ConfigError: the settings cannot be, or devices would not agree to them.
         RunError: the run cannot go on.
     """
-    limit_replies()
-    pull_parts_soon()
-    look_often(grid)
     config = _composed(context)
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
+    folder = results.RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    try:
+        with _claimed(folder):
+            run = ValidatedRun(config, folder.path)
+            # An engine of ours says the same itself where `murmur` runs on this machine.
+            _tell(run.card.shown(MAX_WIDTH))
+            _tell(prepare.opening_lines(run))
+            _drive(grid, run)
+            _tell(progress.end_lines(folder, run.labels, shlex.quote(str(folder.path))))
+    except (RunError, ConfigError) as error:
+        if config.run_dir is None:
+            log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
+        raise
+
+
+def serve(grid: Grid, run: ValidatedRun) -> None:
+    """Do a run that this process has validated, in place of the ServerApp.
+
+    Raises:
+        ConfigError, RunError: as the ServerApp.
+    """
+    with _claimed(run.folder):
+        _drive(grid, run)
+
+
+def _drive(grid: Grid, run: ValidatedRun) -> None:
+    """Do all rounds of ``run`` over ``grid``, with the guards that its nodes need."""
+    limit_replies()
+    pull_parts_soon()
+    look_often(grid)
+    if run.federation.devices is not None:
         grid = cast(Grid, DeviceGrid(grid))
     else:
         grid = cast(Grid, StrictGrid(grid, _lost_node))
-    folder = results.RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    Experiment(run).run(grid)
+
+
+@contextlib.contextmanager
+def _claimed(folder: results.RunFolder) -> Iterator[None]:
+    """Keep other processes out of ``folder``, and note in it what ends the run early."""
     with folder.claim():
         try:
-            experiment = Experiment(config)
-            # `murmur` says the same itself, and its engines silence Flower's log.
-            is_heard = logging.getLogger("flwr").isEnabledFor(logging.INFO)
-            if is_heard:
-                _tell(data_card(config).shown(MAX_WIDTH))
-                _tell(prepare.opening_lines(experiment))
-            experiment.run(grid, folder)
-            if is_heard:
-                labels = experiment.strategy.setup.test.labels
-                _tell(progress.end_lines(folder, labels, shlex.quote(str(folder.path))))
+            yield
         except Exception as error:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug
                 trace = traceback.format_exc().rstrip()
-            elif config.run_dir is None:
-                log(logging.ERROR, "murmur: %s", in_typed_keys(str(error), context.run_config))
             with contextlib.suppress(OSError):  # a full disk is told by the error itself
                 folder.save_error(in_words(error), trace)
             raise

@@ -33,11 +33,11 @@ TRUSTED = (
 LONGEST_FILE = 600
 
 LIMITS = {  # what is counted: the limit of today, and the aim
-    "files above 600 lines": (3, 0),
+    "files above 600 lines": (2, 0),
     "public methods of CohortStrategy": (27, 25),
-    "attributes of CohortStrategy": (10, 10),
+    "attributes of CohortStrategy": (3, 3),
     "code lines of the largest algorithm's pair and its direct imports": (2_970, 1_500),
-    "code lines to trust an epsilon": (11_560, 9_000),
+    "code lines to trust an epsilon": (11_710, 9_000),
 }
 
 

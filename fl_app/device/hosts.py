@@ -13,7 +13,7 @@ from fl_app.config.client_half import started_with
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.data import OwnData, device_population, schema_in
 from fl_app.device.node_settings import NodeSettings
-from fl_app.run.hosts import build_trainer, require_usable, values_of
+from fl_app.run.hosts import ClientHalf, build_trainer, record_key, require_usable, values_of
 from fl_app.run.population import build_features
 from murmur.learning.process import has_compiler
 from murmur.round.host import Host
@@ -51,7 +51,9 @@ class DeviceHost(Host):
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         require_usable(self.trainer)  # a charge must buy something, whoever asks
         privacy: PrivacySettings = build(config.privacy, "privacy")
-        values = values_of(config, site, self.population, self.trainer, data)
+        key = record_key(config, site.folder)
+        half = ClientHalf.build(config, self.population, self.trainer, site.state_dir, key)
+        values = values_of(config, site, half, data)
         super().__init__(
             site=site,
             client_ids=owner.clients,

@@ -14,6 +14,7 @@ import sys
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import tomli_w
 
@@ -26,6 +27,9 @@ from fl_app.run.results import RunFolder
 from murmur.files import owner_only
 from murmur.round.task import RunError
 from murmur.settings import settings
+
+if TYPE_CHECKING:
+    from fl_app.run.validated import ValidatedRun
 
 PROJECT = conf_files.CONF.parent
 _FLWR = str(Path(sys.executable).parent / "flwr")
@@ -59,22 +63,23 @@ class DeployEngine:
     def begin(self) -> None:
         """Nothing: the SuperLink is there already."""
 
-    def run(self, overrides: list[str], folder: RunFolder) -> None:
+    def run(self, run: "ValidatedRun") -> None:
         """Submit the run, and follow Flower's log to the end.
 
-        The log goes to ``flower.log`` in ``folder``, and to the screen while the ServerApp's files
-        are not to be seen from here. Where they never are, Flower's status counts, and ``folder``
+        The log goes to ``flower.log`` in its folder, and to the screen while the ServerApp's files
+        are not to be seen from here. Where they never are, Flower's status counts, and the folder
         stays without figures. Ctrl-C stops the run at the SuperLink.
 
         Args:
-            overrides: of the run; what devices must be told is added (``device_overrides``).
-            folder: the run's, as this machine sees it.
+            run: in a folder as this machine sees it; what devices must be told is added to its
+                overrides (``device_overrides``).
 
         Raises:
             ConfigError: the overrides are not for devices, or devices could not do what they say.
             RunError: the run did not finish, as far as its folder or Flower tells.
         """
-        words = [*overrides, *device_overrides(overrides)]
+        folder = run.folder
+        words = [*run.overrides, *device_overrides(run.overrides)]
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(words)), encoding="utf-8")
         with TemporaryDirectory() as packed:

@@ -1,7 +1,7 @@
-"""The inline engine: ServerApp and ClientApp in the calling process, behind Flower's Grid.
+"""The inline engine: server and clients in the calling process, behind Flower's Grid.
 
 No Ray and no SuperLink: breakpoints work and start-up is an import. The results are those of the
-ray engine bit for bit, because the apps are the same and sums do not depend on grouping.
+ray engine bit for bit, because the two halves are the same and sums do not depend on grouping.
 """
 
 import importlib
@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -22,8 +24,11 @@ from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
 from murmur.compat.flower_grid import Run, empty_run
 from murmur.compat.flower_messages import identify, set_message_id
-from murmur.round.task import RunError, error_log, in_words
+from murmur.round.task import RunError, error_log, in_words, reply_to
 from murmur.settings import Count, settings
+
+if TYPE_CHECKING:
+    from fl_app.run.validated import ValidatedRun
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 Answer = Callable[[Message, Context], Message]  # what stands for the ClientApp
@@ -46,44 +51,59 @@ class InlineEngine:
     def begin(self) -> None:
         """Nothing starts before the run does."""
 
-    def run(self, overrides: list[str], folder: RunFolder) -> None:
+    def run(self, run: "ValidatedRun") -> None:
         """Run to the end; an exception of the server passes through.
 
         A run that was interrupted goes on with as many nodes as shared its cohort then, or more
         where more are set. What clients' code raises is a refusal of that client, in the run's log.
         """
-        from fl_app.client_app import app as client_app
-
         if self.workers > 1:
             import_before_threads()
+        nodes = max(self.nodes or self.workers, run.folder.shares())
         try:
-            serve(
-                overrides,
-                max(self.nodes or self.workers, folder.shares()),
-                self.workers,
-                client_app,
-            )
+            serve(run, nodes, self.workers, _answer_of(run, self.workers))
         finally:
-            log = error_log(folder.path)
+            log = error_log(run.folder.path)
             if self.traceback and log.exists():
                 print(log.read_text(encoding="utf-8"), file=sys.stderr)
 
 
-def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> None:
-    """Run the ServerApp in this process over virtual SuperNodes.
+def _answer_of(run: "ValidatedRun", workers: int) -> Answer:
+    """Returns what answers a message of ``run`` in this process.
+
+    A single thread answers with the run's client half; each of several has one of its own, since
+    they load parameters into their models at the same time.
+    """
+    from fl_app.run.hosts import SimulatedHost, host_for
+    from murmur.round.site import SimulatedSite
+
+    build: Any = SimulatedHost
+    if workers == 1:
+        build = partial(SimulatedHost, half=run.clients)
+    config = run.config
+
+    def answer(message: Message, _: Context) -> Message:
+        site = SimulatedSite.of(run.folder.path, config.privacy.policy, config.run_name)
+        host = host_for(config, site, build)
+        return reply_to(message, host.answer(message.content, message.metadata.message_type))
+
+    return answer
+
+
+def serve(run: "ValidatedRun", nodes: int, workers: int, answer: Answer) -> None:
+    """Do a run in this process over virtual SuperNodes.
 
     Args:
-        overrides: Hydra's, which server and clients compose the run from.
+        run: the run.
         nodes: how many SuperNodes there are.
         workers: how many threads call ``answer`` at a time, at most.
-        answer: stands for the ClientApp; on the ray engine it asks a worker.
+        answer: stands for the ClientApp; on the ray engine it asks a worker, which composes the
+            run from its overrides.
     """
-    from fl_app.server_app import app as server_app
+    from fl_app import server_app
 
-    words = to_run_config(overrides)
-    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=words)
-    with _grid(answer, nodes, workers, words) as grid:
-        server_app(grid, context)
+    with _grid(answer, nodes, workers, to_run_config(run.overrides)) as grid:
+        server_app.serve(grid, run)
 
 
 def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
@@ -101,19 +121,9 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
         ConfigError: a component refuses its settings, or another process does this run.
         RunError: the run ended early.
     """
-    from fl_app.run.experiment import Experiment
-    from fl_app.run.hosts import SimulatedHost, host_for
-    from murmur.round.site import SimulatedSite
+    from fl_app.run.validated import ValidatedRun
 
-    site = SimulatedSite.of(folder.path, config.privacy.policy, config.run_name)
-
-    def answer(message: Message, _: Context) -> Message:
-        host = host_for(config, site, SimulatedHost)
-        answered = host.answer(message.content, message.metadata.message_type)
-        return Message(answered, reply_to=message)
-
-    with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
-        Experiment(config).run(grid, folder)
+    InlineEngine(nodes=nodes).run(ValidatedRun(config, folder.path))
 
 
 def import_before_threads() -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, Context, Error, Message
@@ -19,11 +19,13 @@ from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError
 from fl_app.engines import ray_start
 from fl_app.engines.inline import serve
-from fl_app.run.results import RunFolder
 from murmur.compat.flower_messages import identify
 from murmur.learning.process import take_over
 from murmur.round.task import RunError, in_words
 from murmur.settings import Count, NotNegative, settings
+
+if TYPE_CHECKING:
+    from fl_app.run.validated import ValidatedRun
 
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
 # a client that has answered finds its answer in its ledger.
@@ -71,26 +73,25 @@ class RayEngine:
         if plain and RayPool._shared is None:
             ray_start.Head.shared(self.count)
 
-    def run(self, overrides: list[str], folder: RunFolder) -> None:
+    def run(self, run: "ValidatedRun") -> None:
         """Run to the end; an exception of the server passes through.
 
         A run that was interrupted goes on with as many nodes as shared its cohort then, or more
         where more are set. The workers stay for the process's next run.
 
         Args:
-            overrides: of the run.
-            folder: the run's, which a cluster's machines must see under the same path.
+            run: whose folder a cluster's machines must see under the same path.
 
         Raises:
             ConfigError: RAY_ADDRESS names no cluster.
         """
         pool = RayPool.shared(self.count, self.gpus_per_worker)
-        nodes = max(self.nodes or self.count, folder.shares())
+        nodes = max(self.nodes or self.count, run.folder.shares())
         from ray.util import deregister_serializer, register_serializer
 
         register_serializer(Array, serializer=_in_place, deserializer=_read)
         try:
-            serve(overrides, nodes, self.count, pool.answer)
+            serve(run, nodes, self.count, pool.answer)
         finally:
             deregister_serializer(Array)  # in a notebook somebody may send his own
 

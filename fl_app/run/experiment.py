@@ -1,6 +1,6 @@
-"""One run on the server's side: build everything, drive Flower's rounds, leave a full folder.
+"""One run on the server's side: drive Flower's rounds, leave a full folder.
 
-``Experiment(config)`` validates and builds; nothing is written and nobody is asked. ``run`` then
+``Experiment(run)`` takes a validated run; nothing is written and nobody is asked. ``run`` then
 
 1. takes up the checkpoint of the folder, if there is one (``Checkpoint``, ``_begin``);
 2. lets Flower's ``start`` do the rounds. Whenever a round has a new model, ``_keep_trained`` has it
@@ -27,18 +27,16 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from fl_app.config.building import build
 from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import FederationSettings, PrivacySettings
-from fl_app.run import hosts, model_folder, results, server
-from fl_app.run.data_card import data_card
+from fl_app.run import model_folder, results, server
 from fl_app.run.model_card import model_card
-from fl_app.run.population import Population, data_digests, image_population, population
+from fl_app.run.population import data_digests, image_population
 from fl_app.run.scores import leading_score
-from fl_app.tracking import RunHealth, Tracker
+from fl_app.run.validated import ValidatedRun
+from fl_app.tracking import RunHealth
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
@@ -51,41 +49,29 @@ SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed ca
 
 
 class Experiment:
-    """A run that is ready to start; constructing it validates the whole configuration.
+    """The rounds of a validated run.
 
-    Data are read and the model is tried out here, so it takes seconds. ``murmur`` constructs one
-    before it starts the engine, and the ServerApp constructs the one that runs.
+    Args:
+        run: with a folder, which the caller of ``run`` and ``checkpoint`` has claimed.
 
     Attributes:
-        config: the composed configuration.
-        federation, privacy: its groups, checked.
-        tracker, health: are told of every row.
-        population: who has which data.
-        trainer: the server's, with as many inference threads as it has cores.
-        strategy: the algorithm's server half, with evaluation and canaries if switched on.
-        start: (d,) float32, the parameters that ``model.start`` names; None: the strategy's own.
-
-    Raises:
-        ConfigError: the settings cannot be; the text names the key.
+        validated: the run, whose configuration, strategy and folder are this one's, too.
+        health: is told of every row, as the run's tracker is.
     """
 
-    def __init__(self, config: DictConfig) -> None:
-        self.config = config
-        self.federation: FederationSettings = build(config.federation, "federation")
-        self.privacy: PrivacySettings = build(config.privacy, "privacy")
-        self.tracker: Tracker = build(config.tracking, "tracking")
+    def __init__(self, run: ValidatedRun) -> None:
+        self.validated = run
+        self.config = run.config
+        self.federation = run.federation
+        self.privacy = run.privacy
+        self.tracker = run.tracker
+        self.population = run.population
+        self.trainer = run.trainer
+        self.strategy = run.strategy
+        self.folder = run.folder
         self.health = RunHealth()
-        self.population: Population = population(config)
-        dataset = self.population.dataset
-        # The server computes while its clients wait.
-        self.trainer = hosts.build_trainer(config, dataset, inference_threads=_cores())
-        hosts.require_usable(self.trainer)
-        self.trainer.release_buffers()
-        self.strategy = server.build_strategy(config, self.population, self.trainer)
-        server.require_scored(self.strategy)
-        self.start = server.start_of(config, self.trainer, self.population)
 
-    def run(self, grid: Grid, folder: results.RunFolder) -> dict[str, Any]:
+    def run(self, grid: Grid) -> dict[str, Any]:
         """Do all rounds from the last checkpoint on, and fill the folder.
 
         Where all rounds were done before, none is asked for, and the final files are written again.
@@ -93,7 +79,6 @@ class Experiment:
         Args:
             grid: by which nodes are reached; how many there are when this begins is how many share
                 a simulation's cohort.
-            folder: the run's, which the caller has claimed.
 
         Returns:
             The final figures, as ``metrics.json`` holds them.
@@ -101,10 +86,13 @@ class Experiment:
         Raises:
             ConfigError: the folder holds a run that cannot go on (``Checkpoint``).
             RunError: too few clients answered before the rounds, or nobody in several rounds.
+            RuntimeError: this run was started before; its strategy has that one's state.
             Exception: the accountant's own, once the folder is full.
         """
+        self.validated.begin()
+        folder = self.folder
         self.failed: Exception | None = None  # the accountant's first error
-        self.folder, self.shares = folder, len(list(grid.get_node_ids()))
+        self.shares = len(list(grid.get_node_ids()))
         arrays = ArrayRecord({"model": Array(self._begin())})
         self.tracker.begin(folder.path, self._settings, folder.rows())
         self.health.begin(folder.path, self._settings, folder.rows())
@@ -129,7 +117,7 @@ class Experiment:
 
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
-        checkpoint = self.checkpoint(folder)
+        checkpoint = self.checkpoint()
         placement = strategy.setup.placement
         if checkpoint is not None and isinstance(placement, SimulatedPlacement):
             self._require_nodes(checkpoint.run.num_nodes)
@@ -144,12 +132,13 @@ class Experiment:
             configs = [*checkpoint.configs, self._digest]
             folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
-        folder.save_card(data_card(self.config))
+        folder.save_card(self.validated.card)
         results.note_start(folder.path)
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
         if checkpoint is None:
-            model = strategy.setup.initial_parameters() if self.start is None else self.start
+            start = self.validated.start
+            model = strategy.setup.initial_parameters() if start is None else start
             if self.config.keep_checkpoints:
                 # Before anybody is asked: what clients pay for before the rounds is this run's.
                 folder.save_checkpoint(self._checkpoint(0, model))
@@ -157,8 +146,8 @@ class Experiment:
         strategy.rounds.resume(checkpoint.run)
         return checkpoint.run.model
 
-    def checkpoint(self, folder: results.RunFolder) -> results.Checkpoint | None:
-        """Where the run in ``folder`` goes on, None: at its beginning.
+    def checkpoint(self) -> results.Checkpoint | None:
+        """Where the run in its folder goes on, None: at its beginning.
 
         ``murmur`` asks before it starts an engine, and ``run`` once more on the server. Nothing is
         changed.
@@ -168,6 +157,7 @@ class Experiment:
                 its budget was shared out over another number of rounds, or it kept no checkpoints:
                 a round that was done again without one would be a second release of the same data.
         """
+        folder = self.folder
         checkpoint = folder.load_checkpoint()
         if checkpoint is None:
             begun = folder.rows() or folder.has_ledger()
@@ -229,8 +219,9 @@ class Experiment:
         shared = budget.is_private and not budget.paper_semantics
         if not shared:
             earlier = changed(self.config, "federation.num_rounds", before)
-            past = Experiment(earlier).strategy.release_event()
-            shared = past != self.strategy.release_event()
+            client = self.validated.clients.client
+            past = server.build_strategy(earlier, self.population, self.trainer, client)
+            shared = past.release_event() != self.strategy.release_event()
         if shared:
             raise ConfigError(
                 f"federation.num_rounds={now}: this run's budget was shared out over {before} "
@@ -487,9 +478,3 @@ class Experiment:
                 raise
             self._note(error)
             return rounds.without_epsilon(error, void)
-
-
-def _cores() -> int:
-    """Cores for this process; OMP_NUM_THREADS is how launchers share them out."""
-    share = os.environ.get("OMP_NUM_THREADS", "")
-    return int(share) if share.isdigit() and share != "0" else os.cpu_count() or 1

@@ -1,8 +1,8 @@
 """A run's clients as its configuration describes them, and the host that they live at.
 
-A client: model, budget, tools, and its two halves, the client class of the strategy and that of an
-evaluation on clients. The server builds them too (``fl_app.run.server``), so that what a client
-would refuse is refused before a run.
+``ClientHalf`` is what answers: a model, the client class of the strategy and that of an evaluation
+on clients. A validated run has one (``fl_app.run.validated``), so that what a client would refuse
+is refused before a run; where clients answer in the server's process, it is the one that answers.
 
 ``host_for`` is what the ClientApp calls for each message; it keeps one host per thread. It builds
 it with ``SimulatedHost`` here or with ``fl_app.device.hosts.DeviceHost`` on a device; ``values_of``
@@ -12,7 +12,7 @@ holds what the two are given alike. Answering itself is ``murmur.round.host``.
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +230,46 @@ def build_evaluator(
     return build(config.evaluation.client, "evaluation", setup, knobs=config.evaluation)
 
 
+@dataclass(frozen=True)
+class ClientHalf:
+    """The client half of a run in one process.
+
+    Attributes:
+        trainer: the model that it trains.
+        client: the strategy's client class.
+        evaluator: that of an evaluation on clients; None where there is none.
+    """
+
+    trainer: Trainer
+    client: Client
+    evaluator: EvaluationClient | None
+
+    @classmethod
+    def build(
+        cls,
+        config: DictConfig,
+        people: Population,
+        trainer: Trainer,
+        state_folder: Path,
+        record_key: RecordKey | None = None,
+    ) -> "ClientHalf":
+        """Builds both classes. Arguments and errors as for ``build_client``."""
+        return cls(
+            trainer,
+            build_client(config, people, trainer, state_folder, record_key),
+            build_evaluator(config, people, trainer, state_folder / "evaluation"),
+        )
+
+
+def record_key(config: DictConfig, folder: Path) -> RecordKey:
+    """Returns the key of records that a run of ``config`` uses where clients live in ``folder``.
+
+    It is kept there; where ``privacy.noise=seeded`` it follows from the run's seed.
+    """
+    seed = config.seed if config.privacy.noise == "seeded" else None
+    return RecordKey(folder / "records.key", seed)
+
+
 def budget_and_schedule(config: DictConfig) -> tuple[Budget, Schedule]:
     """The budget of one client, and who is asked when.
 
@@ -297,12 +337,14 @@ class SimulatedHost(host.Host):
     Args:
         config: the run's, composed.
         site: the run's folder, in which its clients live.
+        half: what answers; None: one of this host's own, as several threads need, which load
+            parameters into their models at the same time.
 
     Attributes:
         client: the algorithm's client half.
         evaluator: that of an evaluation on clients; None where there is none.
         population: who has which data; shared by all hosts of a process.
-        trainer: of this host alone, since threads load parameters into it at the same time.
+        trainer: of ``half``.
 
     Raises:
         ConfigError: the settings cannot be.
@@ -312,18 +354,24 @@ class SimulatedHost(host.Host):
     client: Client
     evaluator: EvaluationClient | None
 
-    def __init__(self, config: DictConfig, site: SimulatedSite) -> None:
+    def __init__(
+        self, config: DictConfig, site: SimulatedSite, half: ClientHalf | None = None
+    ) -> None:
         self.config = config
         self.population = population(config)
-        compute: ComputeSettings = build(config.compute, "compute")
-        self.trainer = build_trainer(config, self.population.dataset, compute=compute)
+        if half is None:
+            trainer = build_trainer(config, self.population.dataset)
+            key = record_key(config, site.folder)
+            half = ClientHalf.build(config, self.population, trainer, site.state_dir, key)
+        self.trainer = half.trainer
         privacy: PrivacySettings = build(config.privacy, "privacy")
         sums = privacy.secure_sums()
         people = range(len(self.population.shards))
         rules, started = sums.owner_rules(), started_with(config)
         parties = SecureParties(site, people, rules, sums.is_on, started=started)
         data = SimulatedData(self.population)
-        values = values_of(config, site, self.population, self.trainer, data)
+        values = values_of(config, site, half, data)
+        compute: ComputeSettings = build(config.compute, "compute")
         stack = compute.stack
         if stack == 1 and self.trainer.stack is not None:
             stack = BLOCK
@@ -333,8 +381,7 @@ class SimulatedHost(host.Host):
 def values_of(
     config: DictConfig,
     site: SimulatedSite | DeviceSite,
-    people: Population,
-    trainer: Trainer,
+    half: ClientHalf,
     data: Data,
 ) -> dict[str, Any]:
     """What every host of a run is given beside its clients' places, by the name of its argument.
@@ -344,14 +391,12 @@ def values_of(
 
     Noise comes from the operating system through a cryptographic generator, one for each thread.
     Where ``privacy.noise=seeded`` it follows from the run's seed: whoever knows that can remove it.
-    So such a run's statement is void, and a device answers only if its policy allows it. The same
-    goes for the key of records, which is kept in the site's folder otherwise.
+    So such a run's statement is void, and a device answers only if its policy allows it.
 
     Args:
         config: the run's, composed.
         site: where the clients live, with the owner's policy.
-        people: who has which data.
-        trainer: of the host.
+        half: what answers.
         data: opens the data of one client.
 
     Raises:
@@ -361,10 +406,8 @@ def values_of(
     owner_only_folder(site.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     noise = host.noise_of_this_thread
-    record_key = RecordKey(site.folder / "records.key")
     if privacy.noise == "seeded":
         noise = host.SeededNoise(config.seed)
-        record_key = replace(record_key, seed=config.seed)
     return {
         "facts": RunFacts(
             algorithm=str(config.strategy.name),
@@ -372,8 +415,8 @@ def values_of(
             rounds=int(config.federation.num_rounds),
             noise=privacy.noise,
         ),
-        "client": build_client(config, people, trainer, site.state_dir, record_key),
-        "evaluator": build_evaluator(config, people, trainer, site.state_dir / "evaluation"),
+        "client": half.client,
+        "evaluator": half.evaluator,
         "data": data,
         "ledger": Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger),
         "noise": noise,

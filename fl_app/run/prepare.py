@@ -1,7 +1,7 @@
-"""From what was typed to a run that is ready to start, and what to say of it before and after.
+"""From what was typed to a run that is ready to start, and what to say of it before.
 
 The command, the jobs of a sweep, `murmur resume` and ``fl_app.api`` all come through ``prepare``:
-a validated run with a folder of its own.
+a ``ValidatedRun`` with a folder of its own.
 
 What is said is no promise about accuracy: how far what clients agree on stands above the noise
 follows from public settings alone (``CohortStrategy.signal_to_noise``), and what a model makes of
@@ -11,17 +11,14 @@ score settings before a run, `murmur advise settings` takes labelled public data
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
@@ -32,14 +29,13 @@ from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population
 from fl_app.run.scores import leading_score
 from murmur.learning.metrics import chance, linear_score
-from murmur.learning.process import MIN_LARGE_PARAMETERS, has_kernels
+from murmur.learning.process import has_kernels
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
 
 if TYPE_CHECKING:
-    from fl_app.run.experiment import Experiment
-    from fl_app.run.results import RunFolder
+    from fl_app.run.validated import ValidatedRun
     from murmur.learning.data.examples import Examples
 
 ENOUGH = 3.0  # signal over noise from which on noise costs little
@@ -48,50 +44,11 @@ _NOTHING = 0.5  # below which nothing is learnt
 _HALF = 0.59  # at which half is kept
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A validated run.
-
-    Attributes:
-        overrides: Hydra's, which say the same on every machine and in every working directory:
-            paths are absolute, ``auto`` is decided, folder and name of the run are among them.
-        engine: of ``conf/engine`` (``fl_app.engines``).
-        folder: the run's, which holds ``overrides.json`` already.
-        card: of its data.
-        opening: the lines that it begins with.
-        rounds: how many there will be.
-        adversary: against whom its rows state ε, in words.
-        labels: of the server's test set, for ``progress.closing_note``.
-        score: the leading one, by its name in a row.
-
-    What validated it is gone, with a model of its own: the ServerApp builds another.
-    """
-
-    overrides: list[str]
-    engine: Any
-    folder: RunFolder
-    card: DataCard
-    opening: list[str]
-    rounds: int
-    adversary: str
-    labels: NDArray[np.int64]
-    score: str = "accuracy"
-
-    def run(self) -> None:
-        """Run to the end; what stopped an earlier attempt is forgotten first.
-
-        Raises:
-            RunError, ConfigError: the run ended early, for a reason that its user can mend.
-        """
-        self.folder.forget_error()
-        self.engine.run(self.overrides, self.folder)
-
-
 def prepare(
     overrides: Sequence[str],
     path: Path | None = None,
     base: Path | None = None,
-) -> Ready:
+) -> ValidatedRun:
     """Validate the whole configuration, then make the folder.
 
     Data that cannot be read or shared out are refused first. Then what the engine needs is started,
@@ -109,11 +66,30 @@ def prepare(
             or the folder cannot be written, is in use by another process, or holds a run that
             cannot go on.
     """
-    base = base or Path.cwd()
-    with _in_typed_words(overrides) as config:
+    words = _settled(overrides, path, base or Path.cwd())
+    with _in_typed_words(words) as config:
         image_population(config)
-    engine = build(config.engine, "engine")
-    engine.begin()
+        build(config.engine, "engine").begin()
+        population(config)  # data that do not fit are refused before PyTorch is imported
+        from fl_app.run.experiment import Experiment
+        from fl_app.run.validated import ValidatedRun
+
+        run = ValidatedRun(config, Path(config.run_dir), words)
+    with run.folder.claim():
+        Experiment(run).checkpoint()
+        run.folder.save_overrides(words)
+    return run
+
+
+def _settled(overrides: Sequence[str], path: Path | None, base: Path) -> list[str]:
+    """Returns overrides that say the same as ``overrides`` on every machine and in every folder.
+
+    Args:
+        overrides: as typed.
+        path: the run's folder; None: as configured, or a new one.
+        base: where typed paths start.
+    """
+    config = compose(overrides)
     if path is None:
         if config.run_dir is None:
             path = new_run_dir(config.results_dir, config.run_name)
@@ -124,28 +100,7 @@ def prepare(
     words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
-    experiment = validated(overrides)
-    from fl_app.run.results import RunFolder
-
-    folder = RunFolder(path)
-    with folder.claim():
-        experiment.checkpoint(folder)
-        folder.save_overrides(words)
-    ready = Ready(
-        overrides=words,
-        engine=engine,
-        folder=folder,
-        card=data_card(experiment.config),
-        opening=opening_lines(experiment),
-        rounds=experiment.federation.num_rounds,
-        adversary=THREATS[Threat(experiment.strategy.setup.budget.threat)],
-        labels=experiment.strategy.setup.test.labels,
-        score=leading_score(experiment.config),
-    )
-    if experiment.trainer.num_parameters >= MIN_LARGE_PARAMETERS:
-        del experiment
-        gc.collect()  # its parts refer to each other, and would stay until Python looks for such
-    return ready
+    return words
 
 
 def card_of(overrides: Sequence[str]) -> DataCard:
@@ -154,16 +109,18 @@ def card_of(overrides: Sequence[str]) -> DataCard:
         return data_card(config)
 
 
-def validated(overrides: Sequence[str]) -> Experiment:
-    """The run that ``overrides`` describe, ready to start; ConfigError where they are wrong.
+def validated(overrides: Sequence[str]) -> ValidatedRun:
+    """Returns the run that ``overrides`` describe, without a folder.
 
-    Components check their own settings. Any other exception is a bug of theirs.
+    Raises:
+        ConfigError: they are wrong. Components check their own settings; any other exception is a
+            bug of theirs.
     """
     with _in_typed_words(overrides) as config:
         population(config)  # data that do not fit are refused before PyTorch is imported
-        from fl_app.run.experiment import Experiment
+        from fl_app.run.validated import ValidatedRun
 
-        return Experiment(config)
+        return ValidatedRun(config)
 
 
 @contextmanager
@@ -199,22 +156,22 @@ def _with_typed_key(message: str, config: DictConfig) -> str:
     return meant[0] + message[said.end(1) :]
 
 
-def opening_lines(experiment: Experiment) -> list[str]:
+def opening_lines(run: ValidatedRun) -> list[str]:
     """The lines that a run begins with: its budget, what it will reach, and its warnings."""
-    lines = [budget_line(experiment.strategy.setup.budget)]
-    expected = expectation(experiment)
+    lines = [budget_line(run.strategy.setup.budget)]
+    expected = expectation(run)
     if expected is not None:
         lines.append(expected)
-    people = experiment.population
-    on_card = data_card(experiment.config).left_out
+    people = run.population
+    on_card = run.card.left_out
     notes = [note for note in people.dataset.notes if note not in on_card]
-    warnings = [*notes, *people.warnings, *experiment.strategy.warnings()]
+    warnings = [*notes, *people.warnings, *run.strategy.warnings()]
     if not has_kernels():
         warnings.append(
             "murmur-kernels is not installed: PyTorch's autograd trains, more slowly; in a "
             "checkout, `pip install ./packages/murmur-kernels`"
         )
-    planned = experiment.strategy.foretold()
+    planned = run.strategy.foretold()
     said = "" if planned is None else planned.text()  # is in what is expected
     return lines + [f"note: {text}" for text in warnings if text != said]
 
@@ -234,13 +191,13 @@ def budget_line(budget: Budget) -> str:
     )
 
 
-def expectation(experiment: Experiment) -> str | None:
+def expectation(run: ValidatedRun) -> str | None:
     """The leading score that noise leaves, and what would help; None where nobody can tell."""
-    strategy = experiment.strategy
+    strategy = run.strategy
     planned = strategy.foretold()
     if planned is not None:
         share = 0.0 if planned.is_drowned else planned.share
-        said = planned.kept() if share is None else _left_of(experiment, share, from_chance=False)
+        said = planned.kept() if share is None else _left_of(run, share, from_chance=False)
         if share:
             said += ", if length and shrinkage suit the budget"
         said = f"signal-to-noise ratio {planned.ratio:.2g}; {said}"
@@ -256,10 +213,10 @@ def expectation(experiment: Experiment) -> str | None:
     if ratio is None:
         return None
     share = kept_share(ratio)
-    line = f"expected: signal-to-noise ratio {ratio:.2g}; {_left_of(experiment, share)}"
+    line = f"expected: signal-to-noise ratio {ratio:.2g}; {_left_of(run, share)}"
     if ratio >= _LITTLE:
         return line
-    return f"{line}; {_help(experiment, ratio)}"
+    return f"{line}; {_help(run, ratio)}"
 
 
 def kept_share(ratio: float) -> float:
@@ -273,17 +230,17 @@ def kept_share(ratio: float) -> float:
     return ratio**3 / (ratio**3 + _HALF**3)
 
 
-def _left_of(experiment: Experiment, share: float, from_chance: bool = True) -> str:
+def _left_of(run: ValidatedRun, share: float, from_chance: bool = True) -> str:
     """What to expect where noise leaves ``share``: of the gain over chance, or of the score."""
-    test = experiment.strategy.setup.test
-    score = leading_score(experiment.config)
+    test = run.strategy.setup.test
+    score = leading_score(run.config)
     is_auc = score == "auc"
     guessed = 0.5 if is_auc else chance(test.labels)
     named = "AUC " if is_auc else ""
     if not share:
         return f"expect no better than chance ({named}{guessed:.2f})"
     clean = None
-    if experiment.trainer.num_parameters == _linear(test):
+    if run.trainer.num_parameters == _linear(test):
         clean = linear_score(test.images, test.labels, "auc" if is_auc else "accuracy")
     if clean is not None:
         base = guessed if from_chance else 0.0
@@ -301,9 +258,9 @@ def _linear(test: Examples) -> int:
     return (numbers + 1) * (int(test.labels.max(initial=0)) + 1)
 
 
-def _help(experiment: Experiment, ratio: float) -> str:
+def _help(run: ValidatedRun, ratio: float) -> str:
     """What would bring signal over noise to ``ENOUGH``."""
-    strategy, federation = experiment.strategy, experiment.federation
+    strategy, federation = run.strategy, run.federation
     name = strategy.setup.strategy
     factor = ENOUGH / ratio
     if strategy.setup.budget.threat == "local":

@@ -52,6 +52,7 @@ from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
+from fl_app.run.scores import ROW_SCORES
 from murmur.files import owner_only, owner_only_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
@@ -156,7 +157,7 @@ class RunFolder:
         self._write("overrides.json", json.dumps(list(overrides)).encode())
 
     def overrides(self) -> list[str]:
-        """What was typed, with absolute paths (``Ready.overrides``).
+        """What was typed, with absolute paths (``ValidatedRun.overrides``).
 
         Raises:
             ConfigError: `murmur` did not start the run in this folder, or the file is damaged.
@@ -573,6 +574,9 @@ class Checkpoint:
         kept = json.loads(json.dumps(self.settings))  # as a checkpoint has them
         old = flat(renamed.present_targets(kept))
         new = flat(json.loads(json.dumps(settings)))
+        for found in (old, new):  # which score of a row is printed changes no result
+            names = found.get("evaluation.metrics") or []
+            found["evaluation.metrics"] = [name for name in names if name not in ROW_SCORES]
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION

@@ -1,8 +1,7 @@
 """The server's half of a run, built out of the configuration: its strategy, start and scores.
 
-``build_strategy``, in this order: the client halves, to refuse what clients would refuse; the setup
-that every strategy is given; the strategy; what joins it (an evaluation on clients, an audit's
-canaries).
+``build_strategy``, in this order: the setup that every strategy is given; the strategy; what joins
+it (an evaluation on clients, an audit's canaries).
 
 ``start_of`` gives the first global model, ``metrics_of`` the further scores on the test set: what a
 user brings is refused before a run where it cannot work. Neither reads a client's data, so neither
@@ -25,7 +24,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.own_classes import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
-from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
+from fl_app.run.hosts import budget_and_schedule
 from fl_app.run.population import Population
 from fl_app.run.scores import ROW_SCORES
 from murmur.algorithms.gradient_rounds import start_from_names
@@ -43,23 +42,23 @@ from strategies.base import CohortStrategy
 _ROUNDING = 1e-6
 
 
-def build_strategy(config: DictConfig, population: Population, trainer: Trainer) -> CohortStrategy:
+def build_strategy(
+    config: DictConfig, population: Population, trainer: Trainer, client: Client
+) -> CohortStrategy:
     """The strategy, with its evaluation and an audit's canaries where they are switched on.
 
     Args:
         config: the composed configuration.
         population: gives the pool, the test set and public sizes. A strategy sees no client's rows.
         trainer: the server's.
+        client: of the same run, with which canaries answer.
 
     Raises:
-        ConfigError: whatever the strategy, or any client, would refuse: a setting, a budget that
-            the algorithm cannot keep against this adversary, a cohort too small for secure sums.
+        ConfigError: whatever the strategy would refuse: a setting, a budget that the algorithm
+            cannot keep against this adversary, a cohort too small for secure sums.
     """
     federation: FederationSettings = build(config.federation, "federation")
     privacy: PrivacySettings = build(config.privacy, "privacy")
-    # Only to refuse what the clients would refuse, before any work starts.
-    client = build_client(config, population, trainer, Path())
-    build_evaluator(config, population, trainer, Path())
     budget, schedule = budget_and_schedule(config)
     units = federation.num_clients
     if privacy.unit == "record" and population.sizes:

@@ -238,7 +238,6 @@ class Sweep:
         unfinished = [job.overrides for job in self.unfinished()]
         if not unfinished:
             return [], []  # and import nothing
-        from fl_app.run.data_card import data_card
         from fl_app.run.prepare import expectation, validated
 
         cards: dict[DataCard, DataCard] = {}
@@ -246,13 +245,13 @@ class Sweep:
         refused: dict[str, str] = {}
         for own, words in _by_setting(unfinished).items():
             try:
-                experiment = validated(words)
+                run = validated(words)
             except ConfigError as error:
                 refused[own] = one_line(error)
                 continue
-            card = data_card(experiment.config)
+            card = run.card
             cards.setdefault(replace(card, left_out=(), clients=None), card)
-            line = expectation(experiment)
+            line = expectation(run)
             if line is not None:
                 expected.append((own, line))
         _refuse(refused, len(_by_setting(unfinished)))

@@ -25,7 +25,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 
 import fl_app.console
 from fl_app.config.composition import compose
@@ -135,17 +134,15 @@ def accuracy(words: Sequence[str]) -> float:
 
     Secure sums are simulated: the same sums and the same noise.
     """
-    from fl_app.config.building import build
-    from fl_app.run.results import RunFolder
+    from fl_app.run.validated import ValidatedRun
 
     words = [*words, *_QUICK]
     if compose(words).privacy.threat == "secure_aggregation":
         words.append("privacy.secure_aggregation=simulated")
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder) / "run")
-        words = [*words, f"run_dir={run.path}"]
-        build(compose(words).engine, "engine").run(words, run)
-        metrics = run.metrics()
+        run = ValidatedRun.of([*words, f"run_dir={folder}/run"])
+        run.run()
+        metrics = run.folder.metrics()
         assert metrics is not None
         return float(metrics["accuracy"])
 
@@ -284,13 +281,13 @@ def signal(argv: list[str]) -> int:
     Raises:
         ConfigError: the settings cannot be, or are of another strategy.
     """
-    from fl_app.run.experiment import Experiment
+    from fl_app.run.validated import ValidatedRun
     from strategies.class_moments import ClassMoments
     from strategies.gradient_rounds import GradientRounds
 
     words = parser_of("advise signal").parse_args(argv).overrides
     config = compose(words)
-    strategy = Experiment(config).strategy
+    strategy = ValidatedRun(config).strategy
     if not isinstance(strategy, GradientRounds | ClassMoments):
         raise ConfigError(
             f"strategy={config.strategy.name}: `murmur advise signal` is for gradient_rounds and "
@@ -316,9 +313,9 @@ QUESTIONS = {
 
 def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     """Rounds, cohort and noise of a pilot, without running it; ConfigError if it cannot be."""
-    from fl_app.run.experiment import Experiment
+    from fl_app.run.validated import ValidatedRun
 
-    experiment = Experiment(compose(request.pilot(candidate, 1)))
+    experiment = ValidatedRun(compose(request.pilot(candidate, 1)))
     federation = experiment.federation
     rounds = {"rounds": federation.num_rounds, "cohort": federation.cohort_size}
     facts: dict[str, float] = {**rounds, **experiment.strategy.noise_facts()}

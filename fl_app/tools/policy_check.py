@@ -15,8 +15,8 @@ from typing import Any
 from fl_app.config.composition import choices
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings, device_folder
-from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
+from fl_app.run.validated import ValidatedRun
 from fl_app.tools.doctor import FAIL, OK, Check, attempt
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.ledger import Ledger
@@ -25,7 +25,7 @@ from murmur.privacy.policy import Policy, Refusal
 _ADVICE = "agree with the device's owner, or change the run's settings"
 
 
-def planned_releases(experiment: Experiment) -> list[Event]:
+def planned_releases(experiment: ValidatedRun) -> list[Event]:
     """What a run asks of the client that is asked most often, in order.
 
     A round's answer, by what the run's statement would say of one participation; where it is due,
@@ -45,7 +45,9 @@ def planned_releases(experiment: Experiment) -> list[Event]:
     return releases
 
 
-def first_refusal(experiment: Experiment, policy: Policy, before: Event) -> tuple[int, str] | None:
+def first_refusal(
+    experiment: ValidatedRun, policy: Policy, before: Event
+) -> tuple[int, str] | None:
     """The first of the run's releases (1, 2, ...) that ``policy`` refuses, and why; None: none.
 
     What is refused after some releases is refused after more, so the number is found by halving.
@@ -119,7 +121,7 @@ def checks(
             yield attempt(name, _ADVICE, _verdict, name, experiment, path, before)
 
 
-def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
+def _agreement(experiment: ValidatedRun, words: Sequence[str]) -> Check:
     """Whether devices would compose the run's configuration by their own conf/.
 
     Raises:
@@ -130,7 +132,7 @@ def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
 
 
 def _verdict(
-    name: str, experiment: Experiment, path: Path, before: tuple[Path, int] | None
+    name: str, experiment: ValidatedRun, path: Path, before: tuple[Path, int] | None
 ) -> Check:
     """Whether the policy in ``path`` would let out all of the run's releases.
 

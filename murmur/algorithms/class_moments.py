@@ -88,10 +88,10 @@ class NoisySum:
                 f"records={most}: sums of so many records at epsilon={budget.epsilon:g} do not "
                 "fit into 32 bits; lower privacy.epsilon, or state how many one client has at most"
             )
-        reach = self.noise.max_abs
+        max_abs = self.noise.max_abs
         self.steps = 1 << bits
         self.largest = most * self.steps
-        self.codec = GridCodec(size, 1 / self.steps, self.largest + reach, reach)
+        self.codec = GridCodec(size, 1 / self.steps, self.largest + max_abs, max_abs)
 
     def event(self) -> Event:
         """One client's message, to whoever reads it.

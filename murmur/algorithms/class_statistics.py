@@ -70,10 +70,12 @@ class StatisticsRelease:
         self.noise: SharedNoise = NoNoise()
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
-        reach = self.noise.max_abs
-        if CLIP_STEPS + reach > MAX_GRID_ENTRY:
+        max_abs = self.noise.max_abs
+        if CLIP_STEPS + max_abs > MAX_GRID_ENTRY:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
-        self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
+        self.codec = GridCodec(
+            self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + max_abs, max_abs
+        )
 
     def event(self) -> Event:
         """One client's message, to whoever reads it; in a sum others' noise hides it as well."""

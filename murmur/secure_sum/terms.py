@@ -287,10 +287,10 @@ class SumTerms:
 
     def __eq__(self, other: object) -> bool:
         """By the digests, each computed once: ids are too many to compare for every neighbour."""
-        return isinstance(other, SumTerms) and self.digest == other.digest
+        return isinstance(other, SumTerms) and self.terms_digest == other.terms_digest
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash(self.terms_digest)
 
     def _require_safe_threshold(self) -> None:
         """ValueError where a coalition that the terms reckon with could get both secrets.
@@ -376,7 +376,7 @@ class SumTerms:
         return lru_cache(maxsize=8)(lambda joined: frozenset(part_ids(joined, self.clients)))
 
     @cached_property
-    def digest(self) -> bytes:
+    def terms_digest(self) -> bytes:
         """SHA-256 of all of the terms, 32 bytes: what ``context`` begins with."""
         plain = self.text.encode()
         return hashlib.sha256(framed(b"murmur secure sum, version 4", plain)).digest()
@@ -384,7 +384,7 @@ class SumTerms:
     @cached_property
     def begun(self) -> Callable[[str], bytes]:
         """Prefix of all that is bound to these terms, by its use (``context``)."""
-        return cache(lambda use: framed(self.digest, use.encode()))
+        return cache(lambda use: framed(self.terms_digest, use.encode()))
 
     @cached_property
     def text(self) -> str:

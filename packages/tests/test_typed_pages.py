@@ -294,7 +294,6 @@ TYPED: dict[str, Typed | str] = {
 # such a one, or why none does. All of them are read by their own programs beside that.
 IN_SENTENCES = {
     "flwr": "tests/fl_app/engines/test_flower_run.py",
-    "flwr app": "publishes on Flower's hub, which tests/deploy/test_bundles.py plays",
     "flwr supernode unregister": DEVICES,
     "make": INSTALLS,
     "make bench": MEASURES,
@@ -303,6 +302,7 @@ IN_SENTENCES = {
     "pip wheel": "tests/fl_app/test_wheel.py",
     "python -P": DEVICES,
     "python -m benchmarks": MEASURES,
+    "python -m docs": "tests/docs/test_pages.py",
     "python -m examples": "tests/examples/test_examples.py",
     "python -m research": MEASURES,
     "python -m tests": INSTALLS,

@@ -28,11 +28,11 @@ from benchmarks.pictures import save
 from fl_app.client_app import app as client_app
 from fl_app.config.composition import compose
 from fl_app.engines.inline import serve
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost, build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
@@ -164,13 +164,13 @@ def linking() -> Iterator[Row]:
         )
 
 
-def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]]]:
+def overheard(words: list[str]) -> tuple[ValidatedRun, dict[int, NDArray[np.int64]]]:
     """A run, and what the server reads in each round: (clients, ...), in their order."""
     told: dict[int, dict[int, NDArray]] = {}
     with tempfile.TemporaryDirectory() as parent:
         folder = RunFolder(Path(parent) / "run")
         words = [*words, "engine=inline", "keep_checkpoints=false", f"run_dir={folder.path}"]
-        experiment = Experiment(compose(words))
+        experiment = ValidatedRun.of(words)
         clients = int(experiment.config.federation.num_clients)
 
         def answer(message: Message, context: Context) -> Message:
@@ -193,7 +193,7 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
                 told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply
 
-        serve(words, clients, 1, answer)
+        serve(experiment, clients, 1, answer)
     return experiment, {
         number: np.array([seen[client] for client in sorted(seen)]) for number, seen in told.items()
     }
@@ -206,7 +206,7 @@ def reconstruction(picture: Path | None = None) -> Iterator[Row]:
     words += ["strategy.local.epochs=1", "partition=iid", "federation.num_clients=20"]
     drawn: dict[str, NDArray] = {}
     for privacy in ("privacy.epsilon=inf", "privacy.epsilon=8"):
-        experiment = Experiment(compose([*words, privacy]))
+        experiment = ValidatedRun(compose([*words, privacy]))
         with tempfile.TemporaryDirectory() as scratch:
             node = SimulatedHost(experiment.config, SimulatedSite.of(Path(scratch)))
             task = first_task(experiment.strategy)
@@ -256,7 +256,7 @@ def _draw(drawn: dict[str, NDArray], picture: Path) -> None:
     save(figure, picture)
 
 
-def _statement(experiment: Experiment) -> str:
+def _statement(experiment: ValidatedRun) -> str:
     """Claimed and proven ε of the whole run against a server that reads messages."""
     strategy = experiment.strategy
     strategy.rounds.participations.clear()

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.machine import describe_machine
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat
 from murmur.round.site import SimulatedSite
 from murmur_report.audit import Effort, findings
@@ -76,7 +76,7 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
     config = compose([*COMMON, *words])
     with tempfile.TemporaryDirectory() as scratch:
         node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
-        strategy = Experiment(config).strategy
+        strategy = ValidatedRun(config).strategy
         for exposure, bound, found in findings(
             strategy, node, Effort(runs), Threat.SECURE_AGGREGATION
         ):

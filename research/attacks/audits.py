@@ -26,8 +26,8 @@ from benchmarks.machine import describe_machine
 from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat
 from murmur.round.site import SimulatedSite
 from murmur_report.attack import AttackResult
@@ -113,7 +113,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     done = run_once(words)
     config, found = compose(list(words)), {}
     with tempfile.TemporaryDirectory() as scratch:
-        strategy = Experiment(config).strategy
+        strategy = ValidatedRun(config).strategy
         node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
         for exposure, bound, finding in findings(strategy, node, Effort(runs), threat):

@@ -34,9 +34,9 @@ from fl_app.config import conf_files
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineEngine
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy import events
 from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
 from murmur.privacy.audit import CONFIDENCE, CanaryAudit, empirical_profile, refuted_at
@@ -225,7 +225,7 @@ def configurations(strategy: str) -> Iterator[tuple[list[str], Unit]]:
 def can_run(words: Sequence[str]) -> bool:
     """Whether a run of these settings is not refused before it starts."""
     try:
-        Experiment(compose(list(words)))
+        ValidatedRun(compose(list(words)))
     except (ConfigError, ValueError):
         return False
     return True
@@ -240,7 +240,7 @@ def audited(words: Sequence[str], runs: int) -> Iterator[bool]:
     with tempfile.TemporaryDirectory() as scratch:
         node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
         effort = Effort(runs, scouts=SCOUTS)
-        for _, bound, found in findings(Experiment(config).strategy, node, effort):
+        for _, bound, found in findings(ValidatedRun(config).strategy, node, effort):
             if found is not None:
                 yield bound.beaten_at(found) is not None
 
@@ -255,7 +255,7 @@ def canaries(words: Sequence[str]) -> Iterator[bool]:
         joined = list(words)
     with tempfile.TemporaryDirectory() as parent:
         folder = RunFolder(Path(parent) / "run")
-        InlineEngine(workers=1).run([*joined, f"run_dir={folder.path}"], folder)
+        InlineEngine(workers=1).run(ValidatedRun.of([*joined, f"run_dir={folder.path}"]))
         said = Statement.from_dict(folder.statement())
     for guarantee in said.guarantees:
         if guarantee.canaries is not None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RunError
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
@@ -167,7 +168,7 @@ def run(
     results, begun, ended = RunFolder(folder), time.monotonic(), ""
     with attacked(attack or Attack(Stage.MASK, rubbish), liars if attack else ()):
         try:
-            InlineEngine().run(overrides, results)
+            InlineEngine().run(ValidatedRun.of(overrides))
         except RunError as error:
             ended = str(error)
     rows = [row for row in results.rows() if row["round"]]

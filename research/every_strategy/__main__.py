@@ -29,8 +29,8 @@ from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import expectation
+from fl_app.run.validated import ValidatedRun
 from research.every_strategy.candidates import candidates, shared, typed
 
 EPSILON = 8
@@ -48,7 +48,7 @@ SCORED: dict[str, tuple[list[str], tuple[int, ...]]] = {
 def refusal(words: Sequence[str]) -> str | None:
     """Why there can be no run with the overrides ``words``; None where there can."""
     try:
-        Experiment(compose(list(words)))
+        ValidatedRun(compose(list(words)))
     except ConfigError as error:
         return _reason(str(error))
     return None
@@ -105,7 +105,7 @@ def defaults(kept: RunFile, name: str, threat: str) -> str:
     """What the default settings reach on the test set, and what the run says of that before."""
     words = typed(name, threat)
     try:
-        said = expectation(Experiment(compose(words))) or "nothing"
+        said = expectation(ValidatedRun(compose(words))) or "nothing"
     except ConfigError as error:
         return f"not offered: {_reason(str(error))}"
     key = {"strategy": name, "threat": threat, "data": "test", "candidate": "default"}

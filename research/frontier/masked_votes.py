@@ -22,6 +22,7 @@ from flwr.app import Context, Message
 from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.round.task import RECORD
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.terms import HONEST, SERVERS
@@ -74,7 +75,7 @@ def main() -> None:
         folder, started = RunFolder(Path(temporary) / "run"), time.perf_counter()
         cpu = time.process_time()
         overrides = [*settings, f"run_dir={folder.path}"]
-        serve(overrides, CLIENTS // PER_NODE, 1, leaving(chosen.dropouts))
+        serve(ValidatedRun.of(overrides), CLIENTS // PER_NODE, 1, leaving(chosen.dropouts))
         metrics, rounds = folder.metrics(), folder.rows()
         statement = json.loads((folder.path / "privacy.json").read_text())["guarantees"][0]
     assert metrics is not None

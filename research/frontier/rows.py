@@ -12,13 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from fl_app.config.building import build
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
-from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from research.frontier.candidates import Candidates, candidates
 from research.owners.rounds import Direct
 
@@ -251,7 +248,7 @@ class Row:
         words, started = self.overrides(), time.perf_counter()
         method = METHODS[self.cell.method]
         if method.direct:
-            experiment = Experiment(compose(words))
+            experiment = ValidatedRun(compose(words))
             found: dict[str, Any] = dict(Direct(experiment, held=False).train(experiment))
         else:
             metrics, guarantees = run_once(words)
@@ -269,12 +266,11 @@ class Row:
 def run_once(words: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Metrics of one run in this process, and the guarantees of its statement."""
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder) / "run")
-        words = [*words, f"run_dir={run.path}"]
-        build(compose(words).engine, "engine").run(words, run)
-        metrics = run.metrics()
+        run = ValidatedRun.of([*words, f"run_dir={folder}/run"])
+        run.run()
+        metrics = run.folder.metrics()
         assert metrics is not None
-        return metrics, json.loads((run.path / "privacy.json").read_text())["guarantees"]
+        return metrics, json.loads((run.folder.path / "privacy.json").read_text())["guarantees"]
 
 
 def cells() -> Iterator[Cell]:

@@ -19,10 +19,7 @@ import numpy as np
 
 from benchmarks import pictures
 from benchmarks.runs import RunFile, print_table, run_once, spread
-from fl_app.config.building import build
-from fl_app.config.composition import compose
-from fl_app.run.population import population
-from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.data.examples import split_public
 from murmur.learning.public_labels import plurality
 from murmur.random import experiment_rng
@@ -135,12 +132,11 @@ def overrides(
 
 def measure(words: list[str], folder: Path) -> dict[str, object]:
     """One run's figures."""
-    run = RunFolder(folder)
-    config = compose([*words, f"run_dir={folder}"])
-    build(config.engine, "engine").run([*words, f"run_dir={folder}"], run)
-    rows, metrics = run.rows(), run.metrics() or {}
+    run = ValidatedRun.of([*words, f"run_dir={folder}"])
+    run.run()
+    rows, metrics = run.folder.rows(), run.folder.metrics() or {}
     guarantee = json.loads((folder / "privacy.json").read_text())["guarantees"][0]
-    sizes = population(config).client_sizes()
+    sizes = run.population.client_sizes()
     by_group: dict[str, float] = {}
     for client, spent in guarantee["clients"].items():
         group = "large" if client.isdecimal() and sizes[int(client)] == max(sizes) else "general"
@@ -151,7 +147,7 @@ def measure(words: list[str], folder: Path) -> dict[str, object]:
         "epsilon_proven": metrics["epsilon_proven"],
         "epsilon_claimed": metrics["epsilon_claimed"],
         "epsilon_by_group": by_group,
-        "pseudo_label_accuracy": pseudo_label_accuracy(run, config),
+        "pseudo_label_accuracy": pseudo_label_accuracy(run),
         "seconds": metrics["seconds"],
     }
 
@@ -181,17 +177,17 @@ def _validate(words: Sequence[str]) -> dict[str, float]:
     return {"score": run_once(words)["rows"][-1]["accuracy"]}
 
 
-def pseudo_label_accuracy(run: RunFolder, config) -> float | None:
+def pseudo_label_accuracy(run: ValidatedRun) -> float | None:
     """Share of the pseudo-labels that are right; None without any."""
-    checkpoint = run.load_checkpoint()
+    checkpoint = run.folder.load_checkpoint()
     targets = None if checkpoint is None else checkpoint.run.algorithm.get("targets")
     if targets is None or not len(targets):
         return None
-    labels = population(config).dataset.train.labels
-    size = len(population(config).public)
-    rng = experiment_rng(config.seed, "public pool")
+    labels, seed = run.population.dataset.train.labels, run.config.seed
+    size = len(run.population.public)
+    rng = experiment_rng(seed, "public pool")
     public, _ = split_public(len(labels), size, rng)
-    drawn = experiment_rng(config.seed, "labelled images").choice(size, len(targets), replace=False)
+    drawn = experiment_rng(seed, "labelled images").choice(size, len(targets), replace=False)
     guesses = plurality(targets, np.random.default_rng(0)).argmax(axis=1)
     return float(np.mean(guesses == labels[public[np.sort(drawn)]]))
 

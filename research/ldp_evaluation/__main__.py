@@ -28,6 +28,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.protected_evaluation import (
     PRIVACY,
     UNITS,
@@ -210,7 +211,8 @@ def main() -> None:
         if options.runs is None:
             for folder, kind in zip(folders, TRAININGS, strict=True):
                 words = [f"evaluation.encrypt.privacy_eval_type={kind}", f"run_dir={folder.path}"]
-                InlineEngine(workers=1).run([EXPERIMENT, *options.overrides, *words], folder)
+                run = ValidatedRun.of([EXPERIMENT, *options.overrides, *words])
+                InlineEngine(workers=1).run(run)
         rounds, unprotected = (folder.rows() for folder in folders)
         (clean, records), (other, _) = (vectors_of(it, options.overrides) for it in folders)
     print_rounds(rounds, unprotected)

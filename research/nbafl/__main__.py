@@ -35,6 +35,7 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.data.examples import split_public
 from murmur.privacy.accounting import gaussian
 from murmur.random import experiment_rng
@@ -185,7 +186,7 @@ def _measure(words: Sequence[str]) -> dict[str, Any]:
 def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
     parent = tempfile.TemporaryDirectory()
     folder = RunFolder(Path(parent.name) / "run")
-    InlineEngine(workers=1).run([*overrides, f"run_dir={folder.path}"], folder)
+    InlineEngine(workers=1).run(ValidatedRun.of([*overrides, f"run_dir={folder.path}"]))
     return folder, parent
 
 

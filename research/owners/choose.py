@@ -15,7 +15,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from research.owners.rounds import Direct, Scores
 from strategies.gradient_rounds import GradientRounds
 
@@ -129,7 +129,7 @@ def direct_row(case: tuple[str, str, int]) -> dict[str, object] | None:
     """
     name, budget, seed = case
     words = [*words_of(name, budget, seed), *QUIET]
-    experiment = Experiment(compose(words))
+    experiment = ValidatedRun(compose(words))
     if not isinstance(experiment.strategy, GradientRounds):
         return None
     scores = Direct(experiment, held=False).train(experiment)
@@ -171,7 +171,7 @@ def _scores(job: tuple[tuple[str, str], int, list[list[str]], bool]) -> list[Sco
     found = []
     for words in part:
         run = [f"experiment={name}", f"privacy.epsilon={budget}", f"seed={seed}", *words]
-        experiment = Experiment(compose([*run, *QUIET]))
+        experiment = ValidatedRun(compose([*run, *QUIET]))
         found.append(Direct(experiment, held).train(experiment))
     return found
 

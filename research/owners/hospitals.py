@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.class_moments import Releases, centre, discriminants
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve
@@ -36,7 +36,7 @@ def table(seeds: Sequence[int]) -> None:
             alone = []
             for seed in seeds:
                 run = ["experiment=hospitals", f"seed={seed}", f"privacy.epsilon={epsilon}"]
-                experiment = Experiment(compose([*run, *words, *_QUIET, "tracking=none"]))
+                experiment = ValidatedRun(compose([*run, *words, *_QUIET, "tracking=none"]))
                 clients = range(len(experiment.population.shards))
                 together.append(scores(experiment, clients))
                 alone += [scores(experiment, [client]) for client in clients]
@@ -54,7 +54,7 @@ def _line(what: str, epsilon: str, found: Sequence[Scores], ranged: bool) -> Non
     print(f"| {what} | {epsilon.replace('inf', '∞')} | {cells} | {more} |", flush=True)
 
 
-def scores(experiment: Experiment, clients: Sequence[int]) -> Scores:
+def scores(experiment: ValidatedRun, clients: Sequence[int]) -> Scores:
     """Of the rule that ``clients`` find together, or one of them alone."""
     strategy = experiment.strategy
     assert isinstance(strategy, ClassMoments)

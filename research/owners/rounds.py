@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import softmax
 
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.gradient_rounds import flattened, log_frequencies
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve, over_owners
@@ -150,7 +150,7 @@ class Direct:
         held: hold back ``HELD`` of the owners and score on their rows; else on the test set.
     """
 
-    def __init__(self, experiment: Experiment, held: bool) -> None:
+    def __init__(self, experiment: ValidatedRun, held: bool) -> None:
         people = experiment.population
         train = people.dataset.train
         rows = np.concatenate(people.shards)
@@ -175,7 +175,7 @@ class Direct:
         self.owners = Owners(flat[~back], labels[~back], _numbered(whose[~back]))
         self.test = Owners(flat[back], labels[back], _numbered(whose[back]))
 
-    def train(self, experiment: Experiment) -> Scores:
+    def train(self, experiment: ValidatedRun) -> Scores:
         """Scores of the last model of ``experiment``, whose population must be this one's."""
         model = self.model(experiment)
         head = experiment.strategy.head  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ class Direct:
         logits = test.features @ head.weights(model) + head.biases(model)
         return scored(logits, test.labels, test.whose)
 
-    def model(self, experiment: Experiment) -> NDArray[np.float32]:
+    def model(self, experiment: ValidatedRun) -> NDArray[np.float32]:
         """The parameters (p,) after all rounds of ``experiment``."""
         strategy = experiment.strategy
         assert isinstance(strategy, GradientRounds)

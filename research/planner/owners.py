@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
+from fl_app.run.validated import ValidatedRun
 from research.owners.choose import words_of
 from research.owners.rounds import Direct
 from strategies.gradient_rounds import GradientRounds
@@ -83,7 +83,7 @@ def measure(name: str, budget: str) -> dict[str, object]:
     if words[0] in _CHOSEN:
         words = words_of(words[0].removeprefix("experiment="), budget, 1)
     words += [f"privacy.epsilon={budget}", *_QUIET]
-    experiment = Experiment(compose(words))
+    experiment = ValidatedRun(compose(words))
     said = experiment.strategy.foretold()
     if isinstance(experiment.strategy, GradientRounds):
         scores = Direct(experiment, held=False).train(experiment)

@@ -8,7 +8,7 @@ import torch
 from benchmarks import gpu, processes
 from benchmarks.competitors.flower_app.plain.task import build_model
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_every_job_composes_on_every_device(images) -> None:
 
 
 def test_pfl_trains_the_network_that_murmur_does(images) -> None:
-    experiment = Experiment(compose([*gpu.jobs(images)[gpu.CIFAR], "engine=inline"]))
+    experiment = ValidatedRun(compose([*gpu.jobs(images)[gpu.CIFAR], "engine=inline"]))
     parameters = experiment.strategy.setup.initial_parameters()
     theirs = build_model("cifar", 3 * 32 * 32)
     assert len(parameters) == sum(p.numel() for p in theirs.parameters())

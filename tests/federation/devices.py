@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
 from tests.federation.loopback import Federation, wait_for
@@ -152,7 +153,7 @@ class Attempt:
         """Whether the model is, bit for bit, that of a simulation that nothing happened to."""
         path = self.folder.path.with_name(f"{self.folder.path.name}-whole")
         words = [*self.words, "engine=inline", f"run_dir={path}"]
-        InlineEngine(nodes=3).run(words, RunFolder(path))
+        InlineEngine(nodes=3).run(ValidatedRun.of(words))
         return _weights(path) == _weights(self.folder.path)
 
     def _ledger(self, client: int) -> Path:

@@ -15,6 +15,7 @@ import psutil
 
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from tests.federation.killed_runs import Kill, same_result, words_of
 from tests.federation.loopback import wait_for
 
@@ -63,7 +64,8 @@ def _kills(
     """As many kills as one run lets have, but ``count`` at most."""
     words = words_of(strategy, max(60, 4 * count))
     whole, run = RunFolder(folder / "whole"), RunFolder(folder / "run")
-    InlineEngine(nodes=2).run([*words, "engine=inline", f"run_dir={whole.path}"], whole)
+    plain = ValidatedRun.of([*words, "engine=inline", f"run_dir={whole.path}"])
+    InlineEngine(nodes=2).run(plain)
     last = len(whole.rows()) - 1
     how = ["engine=ray", "engine.workers=2"]
     living = Living([*how, *words, f"run_dir={run.path}"], folder / "out")

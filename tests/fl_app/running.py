@@ -10,11 +10,11 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.building import build
-from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from fl_app.sweep.sweep import Sweep
 from strategies.base import CohortStrategy
 
@@ -44,10 +44,10 @@ def run_inline(
 ) -> RunFolder:
     """A run in this process; its folder."""
     words = settled([*small, *overrides, f"run_dir={folder}"])
-    run = RunFolder(folder)
-    chosen = InlineEngine(**engine) if engine else build(compose(words).engine, "engine")
-    chosen.run(words, run)
-    return run
+    run = ValidatedRun.of(words)
+    chosen = InlineEngine(**engine) if engine else build(run.config.engine, "engine")
+    chosen.run(run)
+    return run.folder
 
 
 def interrupt(folder: Path, *overrides: str, before: int, trained: bool = False) -> Path:

@@ -11,7 +11,7 @@ import pytest
 import fl_app.console
 from fl_app.cli import TOOLS, main
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from fl_app.tools import doctor
 from fl_app.tools.doctor import FAIL, Check
 
@@ -314,7 +314,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
 
 @pytest.mark.parametrize("strategy", ["nbafl", "fedavg"])
 def test_the_default_settings_do_not_warn_about_themselves(strategy):
-    assert Experiment(compose([f"strategy={strategy}"])).strategy.warnings() == []
+    assert ValidatedRun(compose([f"strategy={strategy}"])).strategy.warnings() == []
 
 
 def test_help_lists_every_tool_and_version_is_that_of_the_package(capsys):

@@ -17,6 +17,7 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import Checkpoint, RowLines, RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from murmur.round.run_state import RunState
 
@@ -27,7 +28,7 @@ STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
 def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
-    InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
+    InlineEngine().run(ValidatedRun.of([*SMALL, *settings, f"run_dir={folder}"]))
     model = results.load_checkpoint().run.model
     return model, results.rows()
 

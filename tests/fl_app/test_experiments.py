@@ -7,7 +7,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.conf_files import CONF, groups
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 
 EXPERIMENTS = groups()["experiment"]
 # Its noise is found for all clients' sums, which for 1,000 clients takes half a minute.
@@ -27,7 +27,7 @@ def test_experiment_is_ready_to_start(name, data_root, monkeypatch):
     if config.features.get("encoder") is not None:
         pytest.importorskip(config.features.encoder)
     try:
-        Experiment(config)
+        ValidatedRun(config)
     except ConfigError as error:
         if not str(error).startswith(f"dataset: {config.dataset.name} is not in"):
             raise

@@ -72,7 +72,7 @@ class MeanClient(Client):
         self.mechanism = DiscreteGaussian(sigma=sigma, sensitivity=2 * STEPS, dimension=16, grid=1)
 
     def codec(self, task):
-        return GridCodec(16, 2**20)
+        return GridCodec(16, bound=2**20)
 
     def event(self, task):
         event = DiscreteGaussianEvent(SIGMA, 2 * STEPS)

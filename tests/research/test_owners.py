@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from research.owners import masks
 from research.owners.choose import GRIDS, candidates
 from research.owners.rounds import Direct, Owners
@@ -29,10 +29,10 @@ SMALL = [
 def both(tmp_path, *words):
     """The models of a whole run and of a direct one, and the scores of both."""
     folder = run_inline(tmp_path, *words, small=SMALL)
-    experiment = Experiment(compose([*SMALL, *words]))
+    experiment = ValidatedRun(compose([*SMALL, *words]))
     direct = Direct(experiment, held=False)
     model = direct.model(experiment)
-    experiment = Experiment(compose([*SMALL, *words]))
+    experiment = ValidatedRun(compose([*SMALL, *words]))
     found = direct.train(experiment)
     scores = json.loads((folder.path / "metrics.json").read_text())
     return folder.load_checkpoint().run.model, model, scores, found
@@ -61,7 +61,7 @@ def test_noise_is_as_large_in_both(tmp_path):
 
 
 def test_held_owners_are_no_clients():
-    experiment = Experiment(compose(SMALL))
+    experiment = ValidatedRun(compose(SMALL))
     direct = Direct(experiment, held=True)
     assert direct.owners.count == 18
     together = len(direct.owners.labels) + len(direct.test.labels)

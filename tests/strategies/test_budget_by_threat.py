@@ -13,9 +13,9 @@ from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import PrivacySettings
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
 from fl_app.run.server import planned_epsilon
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.events import RandomizedBitsEvent, Unit
 from strategies.votes import Votes
@@ -81,7 +81,7 @@ def experiment(name, threat, words):
     # A strategy's own word on rounds and cohorts goes before the small run's.
     own = [word for word in words if word.startswith("federation.")]
     words = [f"strategy={name}", *words, *SMALL, *own, *sums, f"privacy.threat={threat}"]
-    return Experiment(compose(words))
+    return ValidatedRun(compose(words))
 
 
 def total(strategy, threat):
@@ -157,7 +157,7 @@ def test_a_threat_that_nobody_set_is_the_strategys_own(name):
     config = compose([f"strategy={name}"])
     assert config.privacy.threat in ("local", "secure_aggregation", "central")
     assert compose([f"strategy={name}", "privacy.threat=null"]) == config
-    assert Experiment(config).privacy.unit == "client"
+    assert ValidatedRun(config).privacy.unit == "client"
 
 
 @pytest.mark.parametrize(("clients", "fits"), [(10_000, True), (10_001, False)])

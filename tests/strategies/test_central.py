@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
@@ -109,7 +109,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
 )
 def test_no_statement_hides_how_many_clients_there_are(words):
     """Cohorts and the divisor follow from that: with one client more, others are asked."""
-    strategy = Experiment(compose([*SMALL, *words])).strategy
+    strategy = ValidatedRun(compose([*SMALL, *words])).strategy
     assert strategy.rounds.statement().adjacency is Adjacency.REPLACE_SPECIAL
     assert {each.adjacency for each in releases(strategy.claims().planned())} == {
         strategy.adjacency
@@ -230,10 +230,10 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 def test_a_sum_that_may_be_lost_as_a_whole_is_refused(words):
     """Of a cohort of the least size one client less takes the whole sum away, not one update."""
     on = "privacy.secure_aggregation=on"
-    Experiment(compose([*SMALL, *words]))
-    Experiment(compose([*SMALL, *words, on, "privacy.epsilon=inf"]))
+    ValidatedRun(compose([*SMALL, *words]))
+    ValidatedRun(compose([*SMALL, *words, on, "privacy.epsilon=inf"]))
     with pytest.raises(ConfigError, match="secure_aggregation=on: a sum of too few clients"):
-        Experiment(compose([*SMALL, *words, on]))
+        ValidatedRun(compose([*SMALL, *words, on]))
 
 
 def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.class_moments import CentreSum, MomentSum
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.accounting import Threat, Unit, epsilon
@@ -76,7 +76,7 @@ def test_the_sum_does_not_depend_on_which_owner_has_a_record():
 @pytest.mark.parametrize("threat", ["local", "secure_aggregation"])
 def test_both_releases_share_one_budget(unit, threat):
     words = ["privacy.epsilon=2", f"privacy.unit={unit}", f"privacy.threat={threat}"]
-    strategy = Experiment(compose([*SMALL, *words])).strategy
+    strategy = ValidatedRun(compose([*SMALL, *words])).strategy
     strategy.rounds.before.update(range(5))
     strategy.rounds.participations.update(dict.fromkeys(range(5), 2))
     strategy.rounds.sums.least_survivors = strategy.setup.least_survivors
@@ -90,7 +90,7 @@ def test_both_releases_share_one_budget(unit, threat):
 
 def test_the_noise_is_that_of_the_specification():
     """Five hospitals of which one colludes, ε = 1: 26.37955 and 6.21772 on their sums."""
-    releases = Experiment(compose([*SMALL, "privacy.epsilon=1"])).strategy.releases
+    releases = ValidatedRun(compose([*SMALL, "privacy.epsilon=1"])).strategy.releases
     assert releases.centre.deviation(5) == pytest.approx(26.37955, rel=2e-3)
     assert releases.moments.deviation(5) == pytest.approx(6.21772, rel=2e-3)
 
@@ -109,7 +109,7 @@ def test_digits_are_learnt_from_two_sums(tmp_path):
 
 
 def test_more_records_than_were_stated_are_cut_and_change_nothing_of_the_bound(tmp_path):
-    experiment = Experiment(compose([*SMALL, "strategy.records=2"]))
+    experiment = ValidatedRun(compose([*SMALL, "strategy.records=2"]))
     client = build_client(experiment.config, experiment.population, experiment.trainer, tmp_path)
     train = experiment.population.dataset.train
     data = LocalData(train.images, train.labels, np.arange(600))
@@ -134,14 +134,14 @@ def test_more_records_than_were_stated_are_cut_and_change_nothing_of_the_bound(t
 )
 def test_settings_that_cannot_work_are_refused_by_name(words, message):
     with pytest.raises(ConfigError, match=message):
-        Experiment(compose([*SMALL, *words]))
+        ValidatedRun(compose([*SMALL, *words]))
 
 
 def test_only_a_run_that_drowns_is_warned_of():
     words = ["strategy=class_moments", "engine=inline"]
-    drowned = Experiment(compose([*words, "privacy.epsilon=0.1"])).strategy
+    drowned = ValidatedRun(compose([*words, "privacy.epsilon=0.1"])).strategy
     (warning,) = drowned.warnings()
     assert warning.startswith("signal-to-noise ratio 0.02; not at this budget")
-    above = Experiment(compose([*words, "privacy.unit=record"])).strategy
+    above = ValidatedRun(compose([*words, "privacy.unit=record"])).strategy
     assert above.foretold().share is None and not above.foretold().is_drowned
     assert not above.warnings()

@@ -7,7 +7,7 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.class_statistics import (
     StatisticsRelease,
     coordinates,
@@ -115,7 +115,7 @@ def test_statement_keeps_the_budget_against_a_server_that_sees_sums(tmp_path):
 )
 def test_what_does_not_fit_is_refused_before_any_work(words, says):
     with pytest.raises(ConfigError, match=says):
-        Experiment(compose([*SMALL, *words]))
+        ValidatedRun(compose([*SMALL, *words]))
 
 
 def test_few_components_teach_few_clients_more_than_all(tmp_path):

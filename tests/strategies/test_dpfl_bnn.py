@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.hosts import build_model
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning.data.datasets import Examples
 from murmur.learning.training.trainer import Trainer
@@ -73,7 +73,7 @@ def server(epsilon=np.inf, rounds=10, sums=None, honest=None, **changed):
 def run(folder, *overrides, nodes=1):
     words = ["engine=inline", f"engine.nodes={nodes}", *RUN, *overrides, f"run_dir={folder}"]
     result = RunFolder(folder)
-    build(compose(words).engine, "engine").run(words, result)
+    ValidatedRun.of(words).run()
     return result
 
 

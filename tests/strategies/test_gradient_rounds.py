@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import build_client
+from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid
 from murmur.algorithms.gradient_rounds import gradient
 from murmur.learning.array_bytes import array_from_bytes
@@ -49,7 +49,7 @@ def by_hand(experiment, rounds, length=30.0, constant=0.3, clip=0.5):
 
 def trained(tmp_path, *words):
     folder = run_inline(tmp_path, *words, small=SMALL)
-    return folder, Experiment(compose([*SMALL, *words]))
+    return folder, ValidatedRun(compose([*SMALL, *words]))
 
 
 def test_without_noise_every_round_is_a_step_along_the_clipped_gradients(tmp_path):
@@ -63,7 +63,7 @@ def test_without_noise_every_round_is_a_step_along_the_clipped_gradients(tmp_pat
 
 
 def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupted():
-    experiment = Experiment(compose([*SMALL, "privacy.epsilon=inf", "strategy.average=0.7"]))
+    experiment = ValidatedRun(compose([*SMALL, "privacy.epsilon=inf", "strategy.average=0.7"]))
     strategy, size = experiment.strategy, experiment.trainer.num_parameters
     model, seen = np.zeros(size, np.float32), []
     for number in (1, 2, 3):
@@ -81,7 +81,7 @@ def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupt
 
 def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
     words = [*SMALL, "privacy.epsilon=inf", "strategy.average=0.7"]
-    experiment = Experiment(compose([*words, "federation.num_rounds=4"]))
+    experiment = ValidatedRun(compose([*words, "federation.num_rounds=4"]))
     strategy = experiment.strategy
     models = [np.zeros(experiment.trainer.num_parameters, np.float32)]
     for number in (1, 2, 3):
@@ -99,7 +99,7 @@ def test_a_last_round_that_nobody_answers_still_ends_in_the_mean():
 @pytest.mark.parametrize("threat", ["local", "secure_aggregation"])
 def test_the_centre_and_the_rounds_share_one_budget(threat):
     words = ["model=centred", "privacy.epsilon=2", f"privacy.threat={threat}"]
-    strategy = Experiment(compose([*SMALL, *words])).strategy
+    strategy = ValidatedRun(compose([*SMALL, *words])).strategy
     strategy.rounds.before.update(range(20))
     strategy.rounds.participations.update(dict.fromkeys(range(20), 4))
     strategy.rounds.sums.least_survivors = strategy.setup.least_survivors
@@ -123,7 +123,7 @@ def test_a_centre_is_what_the_clients_features_have_in_common(tmp_path):
 
 
 def test_what_a_client_computes_on_is_what_the_model_sees():
-    experiment = Experiment(compose([*SMALL, "model=centred", "model.radius=0.2"]))
+    experiment = ValidatedRun(compose([*SMALL, "model=centred", "model.radius=0.2"]))
     trainer = experiment.trainer
     head, rng = Head(trainer, "test"), np.random.default_rng(0)
     model = rng.normal(size=trainer.num_parameters).astype(np.float32)
@@ -136,7 +136,7 @@ def test_what_a_client_computes_on_is_what_the_model_sees():
 
 
 def test_an_empty_client_answers_with_zeros(tmp_path):
-    experiment = Experiment(compose([*SMALL, "model=centred"]))
+    experiment = ValidatedRun(compose([*SMALL, "model=centred"]))
     client = build_client(experiment.config, experiment.population, experiment.trainer, tmp_path)
     train = experiment.population.dataset.train
     nothing = LocalData(train.images, train.labels, np.zeros(0, np.int64))
@@ -160,15 +160,15 @@ def test_an_empty_client_answers_with_zeros(tmp_path):
 )
 def test_settings_that_cannot_work_are_refused_by_name(words, message):
     with pytest.raises(ConfigError, match=message):
-        Experiment(compose([*SMALL, *words]))
+        ValidatedRun(compose([*SMALL, *words]))
 
 
 def test_the_centre_is_kept_with_the_run():
-    strategy = Experiment(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
+    strategy = ValidatedRun(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
     question = strategy.before_rounds()
     total = np.full(64, 1 << 19, np.int64)
     strategy.learn(question, Outcome(1, answered=[0], total=total, weight=1))
-    again = Experiment(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
+    again = ValidatedRun(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
     again.rounds.resume(strategy.rounds.state(0, strategy.setup.initial_parameters(), 1))
     assert again.before_rounds() is None
     assert np.array_equal(again.middle, strategy.middle)
@@ -185,7 +185,7 @@ def test_the_centre_is_kept_with_the_run():
     ],
 )
 def test_the_noise_in_the_model_is_that_of_its_sums(words, wanted):
-    strategy = Experiment(compose([*SMALL, "privacy.epsilon=1", *words])).strategy
+    strategy = ValidatedRun(compose([*SMALL, "privacy.epsilon=1", *words])).strategy
     plain = strategy.protection.clip * strategy.protection.noise_on_a_sum() / 20
     plain *= np.sqrt(20 / strategy.setup.budget.honest_clients)
     length = strategy.rates[0] * np.sqrt(3)
@@ -193,18 +193,18 @@ def test_the_noise_in_the_model_is_that_of_its_sums(words, wanted):
 
 
 def test_what_the_planner_says_beforehand():
-    drowned = Experiment(compose([*SMALL, "privacy.epsilon=0.1"])).strategy
+    drowned = ValidatedRun(compose([*SMALL, "privacy.epsilon=0.1"])).strategy
     assert "not at this budget" in drowned.warnings()[0]
     assert drowned.foretold().share is None
-    told = Experiment(compose([*SMALL, "privacy.epsilon=60"])).strategy.foretold()
+    told = ValidatedRun(compose([*SMALL, "privacy.epsilon=60"])).strategy.foretold()
     assert told.share == pytest.approx(1 - 0.2 / told.ratio)
-    assert not Experiment(compose([*SMALL, "privacy.epsilon=inf"])).strategy.warnings()
+    assert not ValidatedRun(compose([*SMALL, "privacy.epsilon=inf"])).strategy.warnings()
 
 
 def test_what_would_help_does():
-    said = Experiment(compose([*SMALL, "privacy.epsilon=1"])).strategy.foretold()
+    said = ValidatedRun(compose([*SMALL, "privacy.epsilon=1"])).strategy.foretold()
     words = [f"federation.num_clients={said.more_units()}", "privacy.epsilon=1"]
-    more = Experiment(compose([*SMALL, *words])).strategy.foretold()
+    more = ValidatedRun(compose([*SMALL, *words])).strategy.foretold()
     assert more.ratio == pytest.approx(2, rel=0.02)
-    larger = Experiment(compose([*SMALL, f"privacy.epsilon={said.larger_epsilon()}"])).strategy
+    larger = ValidatedRun(compose([*SMALL, f"privacy.epsilon={said.larger_epsilon()}"])).strategy
     assert larger.foretold().ratio == pytest.approx(2, rel=0.02)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid
 from murmur.learning.codec import LabelCodec
 from murmur.learning.sums import SumAccumulator
@@ -76,7 +76,7 @@ STRATEGIES = {
 def asked(name: str, quorum: float) -> tuple[Any, list[Message]]:
     """A strategy that has asked 6 clients on 3 nodes, and its messages."""
     words = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
-    strategy = Experiment(
+    strategy = ValidatedRun(
         compose([*words, f"federation.quorum={quorum}", *STRATEGIES[name]])
     ).strategy
     model = ArrayRecord({"model": Array(strategy.setup.initial_parameters())})

@@ -11,7 +11,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.events import ComposedEvent, Neighbours, releases
 from murmur.privacy.guarantee import departures
@@ -50,7 +50,7 @@ def words_of(name, protection, unit, threat):
 def built(words):
     """The run, or why there is none."""
     try:
-        return Experiment(compose(words))
+        return ValidatedRun(compose(words))
     except ConfigError as error:
         return str(error)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.privatekt.answers import LabelQuery, SharedLabels
 from murmur.learning.data.datasets import Examples
 from murmur.learning.linear_model import to_parameters
@@ -289,4 +289,4 @@ def test_budget_for_the_run_is_kept_by_the_exact_composition():
 def test_images_of_ones_own_need_a_cohort_of_known_size():
     words = ["strategy=privatekt", "strategy.answers=disjoint", "strategy.target=posterior"]
     with pytest.raises(ConfigError, match="schedule=poisson: answers=disjoint needs"):
-        Experiment(compose([*words, "federation.schedule=poisson", "privacy=none"]))
+        ValidatedRun(compose([*words, "federation.schedule=poisson", "privacy=none"]))

@@ -11,7 +11,7 @@ from flwr.app.error import Error
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid
 from murmur.algorithms.protected_evaluation import CLEAN_TOTAL
 from murmur.learning.data.datasets import Examples
@@ -269,7 +269,7 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 def test_a_postprocessing_that_nobody_knows_is_refused():
     words = ["strategy=clustering", "evaluation=protected_clustering"]
     with pytest.raises(ConfigError, match="postprocess=smooth: must be one of none, project"):
-        Experiment(compose([*words, "evaluation.postprocess=smooth"]))
+        ValidatedRun(compose([*words, "evaluation.postprocess=smooth"]))
 
 
 def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():
@@ -277,7 +277,7 @@ def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():
         evaluation(setup_=setup(secure_sums=SecureSumSettings("on")))
     config = compose(["strategy=dpfl_bnn", "evaluation=protected_counts"])
     with pytest.raises(ConfigError, match="evaluation"):
-        Experiment(config)
+        ValidatedRun(config)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_an_interrupted_evaluation_goes_on_with_the_sum_that_was_masked(tmp_path
 
 def test_an_evaluation_among_fewer_than_share_the_noise_is_refused():
     with pytest.raises(ConfigError, match="clients=5: a sum over 4 is too small: 10 share"):
-        Experiment(compose([*SUMS, *COUNTS, "evaluation.clients=5"]))
+        ValidatedRun(compose([*SUMS, *COUNTS, "evaluation.clients=5"]))
 
 
 def test_before_the_first_round_an_evaluation_alone_is_spent(tmp_path):
@@ -402,12 +402,12 @@ def test_before_the_first_round_an_evaluation_alone_is_spent(tmp_path):
 
 def test_centroids_are_placed_by_the_first_round_that_counts_after_the_pretraining():
     words = ["strategy=clustering", "federation.public=100", "strategy.pretrain_rounds=2"]
-    strategy = Experiment(compose(words)).strategy
+    strategy = ValidatedRun(compose(words)).strategy
     start = strategy.setup.initial_parameters()
     nothing = {"update": np.zeros(len(start))}
     assert np.array_equal(strategy.apply(1, start, nothing), start)
     placed = strategy.apply(3, start, nothing)  # round 2 was lost
     assert not np.array_equal(placed, start)
-    again = Experiment(compose(words)).strategy
+    again = ValidatedRun(compose(words)).strategy
     again.restore(strategy.state())
     assert np.array_equal(again.apply(4, placed, nothing), placed)

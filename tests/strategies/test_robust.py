@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import DiscreteGaussianEvent
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def strategy(*words):
-    return Experiment(compose([*SMALL, "strategy=robust", *words])).strategy
+    return ValidatedRun(compose([*SMALL, "strategy=robust", *words])).strategy
 
 
 @pytest.mark.parametrize("rule", [*SETTINGS, None])
@@ -139,7 +139,7 @@ def test_the_bit_of_an_adaptive_norm_is_paid_for_beside_a_noised_sum():
     budget = Budget(4.0, 1e-5, rounds=10, threat="central")
     rows = NoisedRows(budget, Cohorts(8, 8), clipping=clipping)
     assert rows.update_multiplier > 1.1 * rows.noise_multiplier
-    assert epsilon(rows.claims().planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
+    assert epsilon(rows.planned(), 1e-5).epsilon == pytest.approx(4.0, rel=1e-3)
 
 
 def test_no_adversary_is_stated_who_sees_sums_only():
@@ -170,7 +170,7 @@ def test_a_recorded_run_with_the_earlier_keys_is_read(tmp_path):
     recorded["strategy"] |= OLD
     path = tmp_path / "config.yaml"
     OmegaConf.save(OmegaConf.create(recorded), path)
-    read = Experiment(load(path)).strategy.aggregation
+    read = ValidatedRun(load(path)).strategy.aggregation
     assert (type(read), read.malicious, read.selected) == (Krum, 2, 1)
     run = RunFolder(tmp_path)
     run.save_overrides(["strategy=robust", "strategy.aggregation=krum", "strategy.malicious=2"])

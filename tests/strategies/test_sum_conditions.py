@@ -5,7 +5,7 @@ import pytest
 from fl_app.config.composition import choices, compose
 from fl_app.config.errors import ConfigError
 from fl_app.device import agreement
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from murmur.privacy.exposure import SumFacts, by_sums
@@ -68,16 +68,16 @@ def test_a_run_names_the_servers_copy_of_the_peers_file_and_devices_need_none(tm
     words = ["federation.num_clients=4", "privacy.secure_aggregation=on"]
     words += [f"federation.peers={path}"]
     with pytest.raises(ConfigError, match="nobody pins keys in a simulation"):
-        Experiment(compose(["engine=inline", *words]))
+        ValidatedRun(compose(["engine=inline", *words]))
     words += ["engine=deploy", f"federation.enrolled={tmp_path / 'enrolled.txt'}"]
-    it = Experiment(compose(words))
+    it = ValidatedRun(compose(words))
     assert it.strategy.setup.secure_sums.peers == str(path)
     assert not any(
         "peers" in word for word in agreement.overrides_for_devices(it.config, choices(words))
     )
     path.write_text(f"0 {1:064x}\n")
     with pytest.raises(ConfigError, match=r"peers=.*key of each client"):
-        Experiment(compose(words))
+        ValidatedRun(compose(words))
 
 
 def test_a_ring_is_for_a_server_that_follows_the_protocol_and_its_lot_counts_in_delta():

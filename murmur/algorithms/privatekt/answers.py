@@ -155,10 +155,10 @@ class Votes:
     def __init__(self, query: LabelQuery) -> None:
         self.query = query
         self.noise = _vote_noise(query.budget, query.count)
-        reach = self.noise.max_abs
+        max_abs = self.noise.max_abs
         self.steps = round(1 / self.noise.grid)  # of a vote
         size = query.count * query.classes
-        self.codec = GridCodec(size, self.noise.grid, self.steps + reach, reach)
+        self.codec = GridCodec(size, self.noise.grid, self.steps + max_abs, max_abs)
 
     def event(self) -> Event:
         """One noised vector of K votes."""

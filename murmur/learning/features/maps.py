@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.learning.features.components import Features, Known
+from murmur.random import seeded_torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -167,7 +168,6 @@ def backbone(
     import torch
 
     from murmur.learning.pretrained import Headless
-    from murmur.random import seeded_torch
 
     with seeded_torch(0):
         network = Headless(architecture, weights, size).eval()

@@ -50,14 +50,14 @@ class Header:
         return cls(json.dumps(values, separators=(",", ":"), sort_keys=True))
 
     @property
-    def digest(self) -> bytes:
+    def text_digest(self) -> bytes:
         """Predecessor of the first entry: SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text.encode()).digest()
 
     @property
     def id(self) -> str:
         """The ledger's name: 32 hex digits, which stand for its key and its beginning."""
-        return self.digest.hex()[:32]
+        return self.text_digest.hex()[:32]
 
     @property
     def key(self) -> str:
@@ -131,7 +131,7 @@ def _message(purpose: str, text: str) -> bytes:
 def check(entry: Entry) -> Entry:
     """``entry`` itself; LedgerError if its contents are not those that were sealed."""
     try:
-        sealed = entry.digest() == entry.seal
+        sealed = entry.contents_digest() == entry.seal
     except (TypeError, ValueError, AttributeError):  # not even of the columns' types
         sealed = False
     if not sealed:
@@ -272,7 +272,7 @@ class Transaction:
         self._position += 1
         columns = [self._position, self._time, kind, client, *rest, self._seal, b"", None]
         entry = Entry._make(columns)
-        self._seal = entry.digest()
+        self._seal = entry.contents_digest()
         self._entries.append(entry._replace(seal=self._seal))
 
 

@@ -153,7 +153,7 @@ class Entry(NamedTuple):
         """The sealed part: a JSON array, in ASCII, of every field before the seal."""
         return _JSON.encode([*self[:-3], self.previous.hex()])
 
-    def digest(self) -> bytes:
+    def contents_digest(self) -> bytes:
         """Digest of the entry's contents, which ``seal`` must equal."""
         return hashlib.sha256(self.encoding().encode()).digest()
 

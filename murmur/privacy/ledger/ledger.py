@@ -479,7 +479,7 @@ def export_rows(ledger: Ledger, now: datetime) -> Iterator[dict[str, str | int]]
     Bytes are in hex, and what a row has not is empty. ``now``: the export's time, which is signed.
     """
     header = ledger.header
-    seal = header.digest.hex()
+    seal = header.text_digest.hex()
     position = 0
     yield _row(position=0, kind="ledger", body=header.text, seal=seal)
     for entry in ledger.entries():

@@ -223,11 +223,11 @@ class Log:
         signer = Signer.generate()
         header = Header.of(_text(self._clock()), signer.public_key)
         database.create(self.path, header, self._busy_seconds)
-        self._key_and_anchor.keep_key(signer, Anchor(0, header.digest))
+        self._key_and_anchor.keep_key(signer, Anchor(0, header.text_digest))
 
     def _nothing(self) -> History:
         """The history of a log without entries."""
-        return History(0, self.header.digest)
+        return History(0, self.header.text_digest)
 
     def _read_header(self) -> Header:
         """The only row of the header; LedgerError unless its key is the key file's."""

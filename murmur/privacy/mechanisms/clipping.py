@@ -91,7 +91,8 @@ def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
         raise ValueError(f"x of dtype {x.dtype}: must hold floats")
     if bound < MIN_NORM:
         raise ValueError(f"bound={bound}: must be at least {MIN_NORM:g}")
-    largest = _largest(x)
+    ends = [max(part.max(), -part.min()) for part in _blocks(x)]
+    largest = np.float64(np.max(ends, initial=0))  # absolute entry; NaN where there is one
     require_finite("x", np.array(largest))  # as it is not where any entry is not
     # In units of the largest entry, squares neither overflow nor vanish together.
     length = _norm_of(_blocks(x), largest)
@@ -103,11 +104,6 @@ def _clipping(x: NDArray[Any], bound: float) -> _Scale | None:
         scale = scale._replace(factor=scale.factor * (1 - shrink))
         shrink *= 2
     return scale
-
-
-def _largest(x: NDArray[Any]) -> np.float64:
-    """The largest absolute entry; NaN where there is one."""
-    return np.float64(np.max([max(part.max(), -part.min()) for part in _blocks(x)], initial=0))
 
 
 def _norm_of(pieces: Iterable[NDArray[Any]], unit: float) -> float:

@@ -41,15 +41,15 @@ class Distributed(Clipped):
     def __init__(self, budget: Budget, cohorts: Cohorts, **settings: object) -> None:
         super().__init__(budget, cohorts, **settings)  # type: ignore[arg-type]
         self.shared = budget.is_private and budget.honest_clients > 1
-        reach = 0
+        max_abs = 0
         if self.noise_multiplier:
-            reach = max(share.max_abs for share in self._shares.values())
-        if CLIP_STEPS + reach > _MAX_INT32:
+            max_abs = max(share.max_abs for share in self._shares.values())
+        if CLIP_STEPS + max_abs > _MAX_INT32:
             raise ValueError(
                 f"epsilon={budget.epsilon:g}: needs noise of {self.noise_multiplier:.0f} clipping "
                 "norms, which no entry of 32 bits can hold; raise it, or ask clients less often"
             )
-        self.bound = CLIP_STEPS + reach
+        self.bound = CLIP_STEPS + max_abs
 
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""

@@ -30,11 +30,11 @@ from fl_app.audit_api import (
     PROTECTED,
     CohortStrategy,
     ConfigError,
-    Experiment,
     RunFolder,
     SimulatedHost,
     SimulatedSite,
     Task,
+    ValidatedRun,
     changed,
     compose,
     console,
@@ -222,7 +222,7 @@ def main(argv: list[str]) -> int:
     else:
         config = compose(options.words)
     effort, attacks = _planned(config, options)
-    strategy = Experiment(config).strategy
+    strategy = ValidatedRun(config).strategy
     broken = False
     terminal = console()
     columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -268,7 +268,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     effort = Effort(options.runs, planned=[])
     with tempfile.TemporaryDirectory() as scratch:
         node = SimulatedHost(config, SimulatedSite.of(Path(scratch)))
-        for _ in findings(Experiment(config).strategy, node, effort):
+        for _ in findings(ValidatedRun(config).strategy, node, effort):
             pass
     assert effort.planned is not None
     minutes = sum(effort.planned) / 60
@@ -376,7 +376,7 @@ def _sums(
     config = changed(node.config, "privacy.secure_aggregation", "on")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            strategy = Experiment(config).strategy
+            strategy = ValidatedRun(config).strategy
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return

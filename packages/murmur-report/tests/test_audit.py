@@ -12,8 +12,8 @@ from clients.privatekt import PrivateKTClient
 from clients.protected_evaluation import CountsClient
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
@@ -86,7 +86,7 @@ def audited(tmp_path, repeatable, monkeypatch):
     def run(words, runs, together=False):
         config = compose(words)
         node = SimulatedHost(config, SimulatedSite.of(tmp_path))
-        found = findings(Experiment(config).strategy, node, Effort(runs))
+        found = findings(ValidatedRun(config).strategy, node, Effort(runs))
         chosen = [
             (bound, finding)
             for seen, bound, finding in found
@@ -277,7 +277,7 @@ NBAFL_PAPER = [
 
 def test_privatekt_s_claim_for_a_run_is_refuted_by_counting_what_happened(audited):
     config = compose(PRIVATEKT_PAPER)
-    assert Experiment(config).strategy.claims().claimed == (5.0, 5.0)
+    assert ValidatedRun(config).strategy.claims().claimed == (5.0, 5.0)
     [(bound, found)] = audited(PRIVATEKT_PAPER, 12_000, together=True)
     assert 5.0 < found.counted <= bound
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fl_app.config.composition import changed, compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
@@ -62,7 +62,9 @@ def audited(tmp_path, monkeypatch):
     def run(words, runs):
         config = compose(words)
         node = SimulatedHost(config, SimulatedSite.of(tmp_path))
-        found = findings(Experiment(config).strategy, node, Effort(runs), Threat.SECURE_AGGREGATION)
+        found = findings(
+            ValidatedRun(config).strategy, node, Effort(runs), Threat.SECURE_AGGREGATION
+        )
         return [(seen.adversary, bound.epsilon, finding) for seen, bound, finding in found]
 
     return run
@@ -71,7 +73,7 @@ def audited(tmp_path, monkeypatch):
 def sum_of(words, tmp_path, victim=0):
     config = changed(compose(words), "privacy.secure_aggregation", "on")
     node = Asked(config, SimulatedSite.of(tmp_path))
-    return SecureSum(Experiment(config).strategy, node, node, victim)
+    return SecureSum(ValidatedRun(config).strategy, node, node, victim)
 
 
 def test_a_sum_is_that_of_different_clients_weights_and_places(tmp_path):

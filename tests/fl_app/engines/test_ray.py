@@ -19,6 +19,7 @@ from fl_app.engines import ray as ray_engine
 from fl_app.engines import ray_start
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from tests.federation.loopback import wait_for
 from tests.fl_app.running import SMALL, run_inline, settled
@@ -55,7 +56,7 @@ def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_p
     }.items():
         folder = RunFolder(tmp_path / f"ray-{strategy}")
         words = [f"strategy={strategy}", *more]
-        engine.run([*settled([*WORDS, *words]), f"run_dir={folder.path}"], folder)
+        engine.run(ValidatedRun.of([*settled([*WORDS, *words]), f"run_dir={folder.path}"]))
         pools.append(RayPool._shared)
         inline = run_inline(tmp_path / f"inline-{strategy}", *words)
         for run in (folder, inline):
@@ -89,9 +90,8 @@ def test_a_large_array_is_put_into_rays_memory_once_and_read_there(tmp_path, mon
     monkeypatch.setattr(ray_engine, "_in_place", placed)
     monkeypatch.setattr(RayPool, "answer", answered)
     folder = RunFolder(tmp_path / "ray")
-    RayEngine(workers=2, nodes=6).run(
-        [*settled([*WORDS, *words]), f"run_dir={folder.path}"], folder
-    )
+    run = ValidatedRun.of([*settled([*WORDS, *words]), f"run_dir={folder.path}"])
+    RayEngine(workers=2, nodes=6).run(run)
     assert weights(folder.path) == weights(inline.path)
     size = max(shape for shape, _ in sent)
     models = [where for shape, where in sent if shape == size]
@@ -115,7 +115,7 @@ def test_a_worker_killed_while_it_answers_is_replaced_and_its_clients_pay_once(t
 
     killer = threading.Thread(target=kill)
     killer.start()
-    engine.run([*words, f"run_dir={folder.path}"], folder)
+    engine.run(ValidatedRun.of([*words, f"run_dir={folder.path}"]))
     killer.join()
     assert len(killed) == 2
     inline = run_inline(tmp_path / "inline", "federation.num_rounds=6")

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from tests.fl_app.running import SMALL, run_inline
 
 pytestmark = pytest.mark.federation
@@ -140,7 +141,7 @@ def test_a_worker_of_the_second_node_killed_in_a_round_changes_nothing(tmp_path,
 
     run = RunFolder(tmp_path / "cluster")
     with after_round_1(stop):
-        RayEngine(workers=2).run([*WORDS, f"run_dir={run.path}"], run)
+        RayEngine(workers=2).run(ValidatedRun.of([*WORDS, f"run_dir={run.path}"]))
     killer.join()
     assert places(pool)[victim][1] != process
     require_equal_to_inline(run, run_inline(tmp_path / "inline", "strategy=fedavg"))
@@ -156,7 +157,7 @@ def test_a_node_added_between_rounds_takes_over_from_one_that_goes(tmp_path, clu
 
     run = RunFolder(tmp_path / "cluster")
     with after_round_1(change):
-        RayEngine(workers=2).run([*WORDS, f"run_dir={run.path}"], run)
+        RayEngine(workers=2).run(ValidatedRun.of([*WORDS, f"run_dir={run.path}"]))
     nodes = {node for node, _ in places(pool).values()}
     assert nodes == {cluster.head_node.node_id, added[0].node_id}
     require_equal_to_inline(run, run_inline(tmp_path / "inline", "strategy=fedavg"))

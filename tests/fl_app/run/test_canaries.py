@@ -7,7 +7,7 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Adjacency
 from murmur.privacy.statement import Statement
@@ -81,7 +81,7 @@ def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypat
 def test_a_canary_that_contributes_nothing_still_sends_a_message():
     """Else whoever reads messages tells it from one that does by there being one."""
     words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.threat=local"]
-    strategy = Experiment(compose([*AUDIT, *words])).strategy
+    strategy = ValidatedRun(compose([*AUDIT, *words])).strategy
     canaries = strategy.rounds.canaries
     strategy.adjacency = Adjacency.REPLACE_SPECIAL
     canaries.add_to(
@@ -126,11 +126,11 @@ def test_a_run_without_canaries_is_what_it_was_and_says_so(tmp_path):
 )
 def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):
     with pytest.raises(ConfigError, match=said):
-        Experiment(compose([*AUDIT, *words]))
+        ValidatedRun(compose([*AUDIT, *words]))
 
 
 def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
-    strategy = Experiment(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
+    strategy = ValidatedRun(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
     model, canaries = strategy.setup.initial_parameters(), strategy.rounds.canaries
     total = SumAccumulator(strategy.codec())
     canaries.add_to(strategy.training(1, model).task(0), total)

@@ -5,7 +5,7 @@ from safetensors.numpy import load_file
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from tests.fl_app.running import SMALL, run_inline
 
 FEDAVG = ("strategy=fedavg", "federation.num_clients=2")
@@ -23,9 +23,9 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
 def test_a_start_of_another_model_is_refused_before_the_run(tmp_path, words):
     model = run_inline(tmp_path / "first", *FEDAVG).path / "model/model.safetensors"
     with pytest.raises(ConfigError, match=r"^model\.start=.*state_dict"):
-        Experiment(compose([*FEDAVG, *words, f"model.start={model}"]))
+        ValidatedRun(compose([*FEDAVG, *words, f"model.start={model}"]))
     with pytest.raises(ConfigError, match=r"^model\.start=nowhere"):
-        Experiment(compose([*FEDAVG, "model.start=nowhere"]))
+        ValidatedRun(compose([*FEDAVG, "model.start=nowhere"]))
 
 
 def test_frozen_weights_are_neither_sent_nor_changed(tmp_path):
@@ -35,7 +35,7 @@ def test_frozen_weights_are_neither_sent_nor_changed(tmp_path):
     row = run.rows()[-1]
     assert row["bytes_up"] < 2 * 8 * head + 2000  # eight bytes a weight; the network has 45 MB
     assert row["bytes_down"] < 2 * 4 * head + 2000
-    again = Experiment(compose([*SMALL, *words])).trainer.flat.state_dict()
+    again = ValidatedRun(compose([*SMALL, *words])).trainer.flat.state_dict()
     saved = load_file(run.path / "model/model.safetensors")
     assert set(saved) == set(again)
     moved = {name for name in saved if (saved[name] != again[name].numpy()).any()}

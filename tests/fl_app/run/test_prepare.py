@@ -12,15 +12,15 @@ from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import prepare
-from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
 from research.every_strategy.candidates import typed
 
 
 def experiment(*words):
-    return Experiment(compose(list(words)))
+    return ValidatedRun(compose(list(words)))
 
 
 def test_the_first_line_says_the_budget_its_unit_and_its_threat():
@@ -141,9 +141,9 @@ def test_a_forecast_has_ratio_score_score_without_noise_and_chance():
 
 
 def test_what_the_default_run_is_expected_to_reach_it_reaches(tmp_path):
-    run = InlineEngine().run
     folder = RunFolder(tmp_path / "run")
-    run(["privacy.secure_aggregation=simulated", f"run_dir={folder.path}"], folder)
+    words = ["privacy.secure_aggregation=simulated", f"run_dir={folder.path}"]
+    InlineEngine().run(ValidatedRun.of(words))
     labels = experiment().strategy.setup.test.labels
     reached = folder.metrics()["accuracy"]
     error = np.sqrt(chance(labels) * (1 - chance(labels)) / len(labels))

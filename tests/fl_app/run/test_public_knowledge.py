@@ -8,7 +8,7 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.linear_model import Head
 from tests.fl_app.running import run_inline
 
@@ -83,7 +83,7 @@ def of_texts(tmp_path, encoder, *more, names="{games: chess game, net: mail send
 
 def test_a_run_begins_at_the_names_and_notes_the_licence(tmp_path, encoder):
     words = of_texts(tmp_path, encoder, "model.start_length=3")
-    experiment = Experiment(compose([*SMALL, *words]))
+    experiment = ValidatedRun(compose([*SMALL, *words]))
     assert "its licence is mit" in experiment.population.dataset.notes[-1]
     head = Head(experiment.trainer, "test")
     weights = head.weights(experiment.start)
@@ -100,7 +100,7 @@ def test_an_encoder_without_a_file_is_refused_before_anybody_is_asked(tmp_path, 
     shutil.copytree(encoder, folder)
     (folder / missing).unlink()
     with pytest.raises(ConfigError, match=f"its folder lacks {missing}"):
-        Experiment(compose([*SMALL, *of_texts(tmp_path, folder)]))
+        ValidatedRun(compose([*SMALL, *of_texts(tmp_path, folder)]))
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_an_encoder_without_a_file_is_refused_before_anybody_is_asked(tmp_path, 
 def test_classes_that_names_do_not_tell_apart_are_refused(tmp_path, encoder, names, message):
     words = of_texts(tmp_path, encoder, names=names)
     with pytest.raises(ConfigError, match=message):
-        Experiment(compose([*SMALL, *words]))
+        ValidatedRun(compose([*SMALL, *words]))
 
 
 def test_names_need_features_that_read_texts():
     words = ["dataset=digits", "partition=iid", "model.start=names"]
     kept = [word for word in SMALL if not word.startswith(("dataset", "partition"))]
     with pytest.raises(ConfigError, match="set features=encoder"):
-        Experiment(compose([*kept, *words]))
+        ValidatedRun(compose([*kept, *words]))
 
 
 def of_flights(tmp_path, *more, hour="{range: [0, 24], bins: 4}"):
@@ -145,7 +145,7 @@ def of_flights(tmp_path, *more, hour="{range: [0, 24], bins: 4}"):
 
 def test_an_additive_model_starts_at_public_rates_and_learns_its_curve(tmp_path):
     words = of_flights(tmp_path, "strategy.length=100")
-    experiment = Experiment(compose([*SMALL, *words]))
+    experiment = ValidatedRun(compose([*SMALL, *words]))
     head = Head(experiment.trainer, "test")
     biases = head.biases(experiment.start)
     assert np.exp(biases[1] - biases[0]) == pytest.approx(1 / 3, rel=1e-5)
@@ -158,10 +158,10 @@ def test_an_additive_model_starts_at_public_rates_and_learns_its_curve(tmp_path)
 def test_a_table_that_breaks_the_schema_is_refused_before_anybody_is_asked(tmp_path):
     words = of_flights(tmp_path, hour="{list: [noon]}")
     with pytest.raises(ConfigError, match="column 'hour': the schema"):
-        Experiment(compose([*SMALL, *words]))
+        ValidatedRun(compose([*SMALL, *words]))
 
 
 @pytest.mark.parametrize("rates", ["[0.5, 0.6]", "[1.0]", "[1.0, 0.0]"])
 def test_rates_that_are_no_shares_are_refused(tmp_path, rates):
     with pytest.raises(ConfigError, match="a share above 0 for each of 2 classes"):
-        Experiment(compose([*SMALL, *of_flights(tmp_path, f"model.start_rates={rates}")]))
+        ValidatedRun(compose([*SMALL, *of_flights(tmp_path, f"model.start_rates={rates}")]))

@@ -17,6 +17,7 @@ from fl_app.engines.inline import serve
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from murmur.privacy.ledger import Ledger
 from strategies.gradient_rounds import GradientRounds
 from tests.fl_app.running import SMALL, interrupt, run_inline, settled
@@ -134,10 +135,10 @@ def test_a_run_that_was_killed_while_its_ledger_was_begun_goes_on(tmp_path):
 
 def test_fewer_nodes_than_shared_the_interrupted_round_are_refused(tmp_path):
     cut = interrupt(tmp_path / "cut", "engine.workers=3", before=2)
-    words = RunFolder(cut).overrides()
+    run = ValidatedRun.of(RunFolder(cut).overrides())
     files = content(cut)
     with pytest.raises(ConfigError, match="2 nodes: 3 shared the round that was interrupted"):
-        serve(words, 2, 1, client_app)  # as `flwr run` would
+        serve(run, 2, 1, client_app)  # as `flwr run` would
     after = content(cut)
     assert {path: after[path] for path in files} == files
 

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from fl_app.tracking import scalars
 from tests.fl_app.running import run_inline
 
@@ -80,7 +80,7 @@ def test_a_missing_package_is_one_error_before_any_work(name, monkeypatch):
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ConfigError, match=f"tracking={name}: the package `{name}` is not"):
-        Experiment(compose([f"tracking={name}"]))
+        ValidatedRun(compose([f"tracking={name}"]))
 
 
 def test_scalars_are_finite_numbers_and_counts():

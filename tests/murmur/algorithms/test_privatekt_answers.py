@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.privatekt.answers import (
     ABSTAINED,
     DisjointLabels,
@@ -151,7 +151,7 @@ def test_nobody_is_asked_or_charged_where_labels_are_not_used(tmp_path):
 
 
 def test_votes_that_noise_drowns_leave_the_model_as_it_was():
-    strategy = Experiment(compose([*SMALL, *SUMS])).strategy
+    strategy = ValidatedRun(compose([*SMALL, *SUMS])).strategy
     model = strategy.setup.initial_parameters()
     strategy.task(1, model)
     total = np.zeros(strategy.codec().shape, np.int64)

@@ -14,7 +14,7 @@ from fl_app.config.client_half import started_with
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineGrid
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
@@ -380,7 +380,7 @@ def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
 
 
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
-    strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
+    strategy = ValidatedRun(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
     strategy.rounds.resume(secure_run.load_checkpoint().run)
     assert strategy.rounds.sums.least_survivors == 6
     assert strategy.rounds.exposure_in_sums(NonPrivateEvent(), {}).per_round.honest_clients == 5
@@ -398,4 +398,4 @@ def test_the_smallest_sum_survives_a_checkpoint(secure_run):
 )
 def test_settings_that_cannot_work_are_refused_before_any_work(override, match):
     with pytest.raises(ConfigError, match=match):
-        Experiment(compose(["engine=inline", "federation.num_clients=6", ON, override]))
+        ValidatedRun(compose(["engine=inline", "federation.num_clients=6", ON, override]))

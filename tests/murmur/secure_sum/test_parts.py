@@ -387,10 +387,10 @@ def test_terms_survive_json_and_every_field_counts_in_the_digest():
     }  # fmt: skip
     assert changes.keys() == {field.name for field in dataclasses.fields(SumTerms)}
     fits = {"neighbours": {"threshold": 7}, "least_weight": {"greatest_weight": 2}}
-    digests = {agreed.digest}
+    digests = {agreed.terms_digest}
     for name, value in changes.items():
         changed = {name: value, **fits.get(name, {})}
-        digests.add(dataclasses.replace(agreed, **changed).digest)
+        digests.add(dataclasses.replace(agreed, **changed).terms_digest)
     assert len(digests) == 1 + len(changes)
 
 

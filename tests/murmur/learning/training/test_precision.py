@@ -8,7 +8,7 @@ import torch
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.experiment import Experiment
+from fl_app.run.validated import ValidatedRun
 from murmur.learning.models import mlp
 from murmur.learning.training import precision
 from murmur.learning.training.dpsgd import DpSgd
@@ -121,15 +121,15 @@ def test_dpsgd_and_its_trial_ask(monkeypatch):
 @pytest.mark.parametrize("name", DPSGD)
 def test_every_algorithm_of_dpsgd_is_refused_at_its_start(monkeypatch, name):
     words = compose([*SMALL, *DPSGD[name]])
-    Experiment(words)
+    ValidatedRun(words)
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
     with pytest.raises(ConfigError, match=r"^ONEDNN_DEFAULT_FPMATH_MODE=BF16: "):
-        Experiment(words)
+        ValidatedRun(words)
 
 
 def test_algorithms_that_clip_whole_updates_are_not_refused(monkeypatch):
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
-    Experiment(compose([*SMALL, "strategy=dp_fedavg"]))
+    ValidatedRun(compose([*SMALL, "strategy=dp_fedavg"]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

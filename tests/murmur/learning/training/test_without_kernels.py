@@ -14,11 +14,13 @@ from murmur.learning import process
 process.KERNELS = "no such group"  # as if none were installed
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from fl_app.run.validated import ValidatedRun
 from tests.federation.killed_runs import RUNS, words_of
 
 for name in RUNS:
     folder = RunFolder(Path(sys.argv[1]) / name)
-    InlineEngine().run([*words_of(name, 1), "engine=inline", f"run_dir={folder.path}"], folder)
+    words = [*words_of(name, 1), "engine=inline", f"run_dir={folder.path}"]
+    InlineEngine().run(ValidatedRun.of(words))
     row = folder.rows()[-1]
     print(name, row["answered"] > 0 and row["counted"], *row["failed"].values())
 loaded = [name for name, module in sys.modules.items() if "murmur_kernels" in name and module]

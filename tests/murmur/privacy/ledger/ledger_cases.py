@@ -56,10 +56,10 @@ def reseal(path, first):
     for entry in found[1:]:
         entry = entry._replace(previous=seal)
         statements.append(
-            f"UPDATE entries SET previous = x'{seal.hex()}', seal = x'{entry.digest().hex()}' "
-            f"WHERE position = {entry.position}"
+            f"UPDATE entries SET previous = x'{seal.hex()}', "
+            f"seal = x'{entry.contents_digest().hex()}' WHERE position = {entry.position}"
         )
-        seal = entry.digest()
+        seal = entry.contents_digest()
     edit(path, *statements)
 
 
