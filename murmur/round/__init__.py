@@ -2,12 +2,17 @@
 
 A round, in the order in which it happens:
 
-* ``setup`` is what a strategy is built with, ``cohorts`` draws whom a round asks, ``placement``
-  says on which nodes these are.
-* ``phase`` sends one question to a cohort and reads the answers; ``summation`` adds them
-  up; ``wire`` guards what travels.
-* ``task`` and ``host`` answer on a node, where ``client_state`` is what clients remember.
-* ``server_step`` moves the model, and ``client_evaluation`` asks clients how good it is.
+* ``setup`` is what a strategy is built with, ``rounds`` drives its rounds, ``cohorts`` draws whom a
+  round asks, ``placement`` says on which nodes these are.
+* ``phase`` sends one ``question`` to a cohort and reads the answers; ``summation`` and
+  ``secure_summation`` add them up, ``aggregator`` is what lasts of that from phase to phase, and
+  ``wire`` says what messages weigh.
+* On a node a ``host`` answers each ``task``, for the clients of a ``site``; ``collectors`` take
+  their releases, ``secure_party`` is their part in secure sums, ``replies`` are stored before they
+  leave, and ``client_state`` is what clients remember.
+* ``server_step`` moves the model; ``client_evaluation`` and ``own_models`` ask clients how good it
+  is.
+* ``run_state`` is everything that a resumed run needs.
 
 It knows Flower's messages and builds nothing: apps hand it values.
 """

@@ -25,7 +25,7 @@ GOLDEN = json.loads((CORE / "tests/formats/golden_runs.json").read_text(encoding
 FEDAVG = ["strategy=fedavg", "dataset=digits", "privacy.noise=seeded", "tracking=none"]
 FEDAVG += ["federation.num_clients=6", "federation.num_rounds=2"]
 WRITTEN = re.compile(r"\.\./|.*dist-info/(INSTALLER|REQUESTED|direct_url|uv_)")  # by an installer
-OURS = re.compile(r"murmur|fl_app|strategies|clients|conf$|_|.*\.pth$")
+OURS = re.compile(r"murmur|fl_app|strategies|clients|conf$|_editable|.*\.pth$")
 
 
 @pytest.fixture(scope="module")
