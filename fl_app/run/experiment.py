@@ -31,7 +31,7 @@ from omegaconf import OmegaConf
 
 from fl_app.config.composition import changed
 from fl_app.config.errors import ConfigError
-from fl_app.run import model_folder, results, server
+from fl_app.run import model_folder, provenance, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
 from fl_app.run.scores import leading_score
@@ -133,7 +133,7 @@ class Experiment:
             folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
         folder.save_card(self.validated.card)
-        results.note_start(folder.path)
+        provenance.note_start(folder.path)
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
         if checkpoint is None:
@@ -443,7 +443,7 @@ class Experiment:
         weights = {name: tensor.numpy() for name, tensor in tensors.items()}
         self._save_model(weights, statement, final)
         self._forget_sums(model)
-        results.note_end(self.folder.path)
+        provenance.note_end(self.folder.path)
         self.tracker.end(final)
         self.health.end(final)
         self.folder.save_metrics(final)

@@ -395,7 +395,7 @@ def _own_classes_of(run: Path, about: Mapping[str, Any]) -> Iterator[None]:
     Raises:
         ConfigError: a file has changed since, or is not there.
     """
-    from fl_app.run.results import read_provenance
+    from fl_app.run.provenance import read_provenance
 
     before = os.environ.get(own_classes.VARIABLE)
     recorded = read_provenance(run).get("config_dirs")

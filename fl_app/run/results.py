@@ -16,7 +16,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model/`` | the final model, ready to be used (``fl_app.run.model_folder``) |
-| ``provenance.json`` | versions, commit, dates (``note_start``) |
+| ``provenance.json`` | versions, commit, dates (``fl_app.run.provenance``) |
 | ``data-digests.json`` | of what was read, by part (``murmur.learning.data.digests``); its |
 | | user's only, and in no report |
 | ``partition.json`` | examples for each class, of at most a thousand clients; for the report |
@@ -27,17 +27,12 @@ It is its user's only: models and who took part are for nobody else on the machi
 """
 
 import fcntl
-import functools
 import hashlib
 import json
 import os
-import platform
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -45,13 +40,12 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app import DISTRIBUTION
 from fl_app.config import renamed
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
-from fl_app.config.own_classes import VARIABLE
 from fl_app.run.data_card import DataCard
+from fl_app.run.provenance import read_mapping, versions
 from fl_app.run.scores import ROW_SCORES
 from murmur.files import owner_only, owner_only_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
@@ -60,12 +54,7 @@ from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
 from murmur.round.run_state import RunState, participation_arrays
 
-PROVENANCE = "provenance.json"
 _DIGESTS = "data-digests.json"
-_LIBRARIES = (
-    *("murmur-kernels", "flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting"),
-    "opacus",
-)
 FORMAT = 4  # of a checkpoint; another one is refused
 _EXTENDABLE = "federation.num_rounds"
 
@@ -270,7 +259,7 @@ class RunFolder:
 
     def data_digests(self) -> dict[str, str]:
         """Of the data that the run has read, by part; {} where it kept none."""
-        return _read_mapping(self.path / _DIGESTS)
+        return read_mapping(self.path / _DIGESTS)
 
     def save_participations(self, participations: Mapping[int, int]) -> None:
         """``participations.npz``: from it and the statement anybody finds a client's own ε."""
@@ -344,79 +333,6 @@ def read_rows(path: Path, after: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in _lines(path)[after:]]
 
 
-def note_start(folder: Path) -> None:
-    """Write what is known when a run starts; a run that is resumed keeps its first start.
-
-    Reports and `murmur rerun` read it. Nothing of it decides how a run goes.
-
-    All else is what it is now: versions and commit are those that did the last part of the run.
-    ``config_dirs`` are the folders of the user's own classes (``MURMUR_PLUGINS``).
-    """
-    known = read_provenance(folder)
-    known.setdefault("started", _now())
-    known |= {
-        "versions": _versions(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "commit": commit(),
-        "config_dirs": os.environ.get(VARIABLE, ""),
-    }
-    known.pop("finished", None)
-    _write(folder, known)
-
-
-def note_end(folder: Path) -> None:
-    """Add when the run was finished; called before ``metrics.json`` is written."""
-    _write(folder, {**read_provenance(folder), "finished": _now()})
-
-
-def read_provenance(folder: Path) -> dict[str, Any]:
-    """What is known of the run in ``folder``; {} where nothing is, or the file is damaged."""
-    return _read_mapping(folder / PROVENANCE)
-
-
-def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-@functools.lru_cache(maxsize=1)
-def commit() -> str | None:
-    """The commit of the checkout that runs, with "+" where files differ; None without one."""
-    home = Path(__file__).resolve().parents[2]
-    if not (home / ".git").exists():
-        return None
-    words = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-    try:
-        said = subprocess.run(
-            ["git", "-C", str(home), *words], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return said.stdout.strip() or None
-
-
-@functools.cache
-def _versions() -> dict[str, str | None]:
-    """Of Murmur and its libraries, by name; None where one is not installed."""
-    found: dict[str, str | None] = dict.fromkeys((DISTRIBUTION, *_LIBRARIES))
-    for name in found:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _write(folder: Path, content: dict[str, Any]) -> None:
-    replace_file(folder / PROVENANCE, json.dumps(content, indent=2).encode())
-
-
 class RowLines(list[str]):
     """Lines of ``rounds.jsonl``, with a ``digest`` of all of them that grows as they do."""
 
@@ -478,7 +394,7 @@ class Checkpoint:
         """
         facts = {
             "format": FORMAT,
-            "versions": _versions(),
+            "versions": versions(),
             "name": self.name,
             "settings": self.settings,
             "configs": list(self.configs),

@@ -20,7 +20,8 @@ from fl_app.config import composition, errors, overrides, own_classes
 from fl_app.config.renamed import present_targets
 from fl_app.run.model_folder import FOLDER, WEIGHTS, weights_file
 from fl_app.run.population import data_digests
-from fl_app.run.results import RunFolder, read_provenance
+from fl_app.run.provenance import read_provenance
+from fl_app.run.results import RunFolder
 from fl_app.tools.options import parser_of
 from murmur.learning.data.digests import differing
 

@@ -573,11 +573,8 @@ def _show(exposure: Exposure, bound: Bound, found: AttackResult | None) -> None:
 def _measured(
     statement: Statement, exposure: Exposure, bound: Bound, found: AttackResult
 ) -> Statement:
-    """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
+    """Writes the counted ε of one release into the statement: of several attacks the largest.
 
-    It is that of one release, by counting.
-
-    Attacks on a sum say, after the adversary's name, which client and how the others are asked.
     A sum that costs more than the statement says of a round is smaller than any that the run
     revealed, and is left out. Of whatever else costs more the statement says too little.
     """

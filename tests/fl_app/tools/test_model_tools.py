@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from fl_app import api
 from fl_app.cli import main
 from fl_app.run.model_folder import KEY, SavedModel
-from fl_app.run.results import read_provenance
+from fl_app.run.provenance import read_provenance
 
 
 @pytest.fixture(scope="module")
