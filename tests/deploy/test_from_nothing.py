@@ -230,7 +230,7 @@ def test_the_policy_of_the_page_has_room_for_three_runs_and_not_for_a_fourth():
         for runs in range(1, 5)
     ]
     assert [round(spend, 2) for spend in spends] == [4.0, 5.99, 7.63, 9.08]
-    assert spends[0] < policy.epsilon_per_release
+    assert spends[0] < policy.epsilon_per_release["votes"]
     assert spends[2] < policy.epsilon_per_lifetime < spends[3]
 
 
