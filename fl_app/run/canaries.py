@@ -227,7 +227,7 @@ class CanaryClients:
         return self.client.canary(self.task, name, self.count)
 
     def _of_nothing(self) -> NDArray:
-        """What training on null records leads to: a client that contributes nothing."""
+        """Training result on null records: a client that contributes nothing."""
         shape = self.client.trainer.input_shape
         record = LocalData(np.zeros((1, *shape), np.float32), np.zeros(1, np.int64), np.arange(1))
         return self.client.train(self.task, null_records(record))
@@ -236,7 +236,7 @@ class CanaryClients:
         self.scores[name] += float(direction.ravel().astype(np.float64) @ seen.ravel())
 
     def _is_private(self, exposure: Exposure) -> bool:
-        """Whether ``exposure`` has a finite ε in a round, proven or assumed, at the budget's δ."""
+        """Returns whether a round's ε, proven or assumed, is finite at the budget's δ."""
         strategy = self.strategy
         delta = strategy.setup.budget.delta
         found = Guarantee.of(exposure, delta, strategy.unit, strategy.adjacency)

@@ -121,7 +121,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class DataCard:
-    """What was understood of the data.
+    """Summary of the data as they were read.
 
     Attributes:
         source: where they come from.
@@ -189,7 +189,7 @@ class DataCard:
         ]
 
     def shown(self, width: int) -> list[str]:
-        """What a run says of its data before it starts: of a user's own all, else one line."""
+        """Returns the lines printed before a run: all for a user's own data, else one."""
         if self.is_own:
             return self.lines(width)
         rows = ", ".join(chain(*self._rows()))
@@ -203,7 +203,7 @@ class DataCard:
 
     @classmethod
     def from_json(cls, content: bytes) -> "DataCard":
-        """What ``to_json`` wrote; ValueError for anything else."""
+        """Reads the output of ``to_json``; ValueError for anything else."""
         return TypeAdapter(cls).validate_json(content, strict=True)
 
     def _rows(self) -> list[list[str]]:
@@ -211,11 +211,11 @@ class DataCard:
         return [[f"{name} {count:,}"] for name, count in zip(SPLITS, self.rows, strict=True)]
 
     def _of_filled(self, each: Iterable[Any]) -> list[Any]:
-        """What stands for a split that has a row, of one for ``each`` split."""
+        """Selects from ``each``, one item per split, those of splits that have a row."""
         return [of_split for of_split, count in zip(each, self.rows, strict=True) if count]
 
     def _owners(self) -> str:
-        """Whose rows they are."""
+        """Describes the owners of the rows: their number and the rows of each."""
         if self.owners is None or self.owner_rows is None:
             return "nothing says whose a row is"
         return f"{self.owners:,}, {_between(self.owner_rows, 'row', 'rows')} each, test rows aside"
@@ -229,7 +229,7 @@ class DataCard:
         return shown
 
     def _input(self) -> str:
-        """What one input is."""
+        """Describes one input: its kind, shape and range."""
         channels, height, width = self.shape
         within = f"within {_number(self.low)} to {_number(self.high)}"
         if self.kind == "numbers":
@@ -358,7 +358,7 @@ def _card(
 
 
 def _parts(data: Dataset) -> list[Examples]:
-    """Those of training and test examples that there are."""
+    """Returns the training and test examples, without empty splits."""
     return [part for part in (data.train, data.test) if len(part)]
 
 
@@ -414,7 +414,7 @@ def _unused(people: Population, private: int, config: DictConfig) -> list[str]:
 
 
 def _shape(people: Population, node: DictConfig) -> Clients:
-    """What a partition has made, by its shares."""
+    """Describes the clients that a partition has made: their rows and their classes."""
     shares = people.shards
     assert isinstance(shares, ClientShards)
     classes = None

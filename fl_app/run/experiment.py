@@ -316,7 +316,7 @@ class Experiment:
         )
 
     def _save_partition(self) -> None:
-        """What the report draws: of many clients an even choice."""
+        """Saves the class counts that the report draws: of many clients an even choice."""
         sizes = self.population.client_sizes()
         most = min(len(sizes), PARTITION_CLIENTS)
         shown = np.linspace(0, len(sizes) - 1, most).astype(int).tolist()
@@ -336,9 +336,10 @@ class Experiment:
         self.folder.forget_sums()
 
     def _spent(self, roughly: bool) -> dict[str, float | str | None]:
-        """What a row says of ε: ``_derived``; only that none is proven of seeded noise.
+        """Returns the ε columns of a row: ``_derived``, or only that no ε is proven.
 
-        So, too, where the accountant fails after somebody may have answered.
+        The latter with seeded noise, and where the accountant fails after a client may have
+        answered.
         """
         none: dict[str, float | str | None] = {"epsilon_proven": None}
         if self.privacy.noise == "seeded":

@@ -162,7 +162,7 @@ def require_usable(trainer: Trainer) -> None:
 
 
 def build_model(node: DictConfig) -> Callable[..., nn.Module]:
-    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair.
+    """Returns the factory of the model in ``conf/model``; the server sets initial parameters.
 
     Args:
         node: the group's settings; those whose names begin with ``start`` are left out, since the
@@ -384,7 +384,7 @@ def values_of(
     half: ClientHalf,
     data: Data,
 ) -> dict[str, Any]:
-    """What every host of a run is given beside its clients' places, by the name of its argument.
+    """Returns the arguments, by name, that every host of a run shares: all but its clients.
 
     Creates the site's folder and opens the ledger in it, which is bound to the one that the owner's
     policy names, if it names any.

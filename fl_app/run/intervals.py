@@ -16,7 +16,7 @@ _SHARES = ("accuracy", "auc", "auroc", "f1", "precision", "recall", "jaccard")
 
 
 def is_share(score: str) -> bool:
-    """Whether a score of this name lies in [0, 1]; of what is unknown nothing is taken for sure."""
+    """Returns whether a score of this name lies in [0, 1]; False for unknown names."""
     return any(word in score.lower() for word in _SHARES)
 
 

@@ -141,7 +141,7 @@ def _input(told: Mapping[str, Any]) -> str:
 
 
 def _was_read(told: Mapping[str, Any]) -> bool:
-    """Whether columns were read from somebody's table, rather than from a public schema."""
+    """Returns whether columns were read from a client's table, not from a public schema."""
     return told["kind"] == "table" and told.get("schema") is None
 
 
@@ -150,7 +150,7 @@ def _classes(about: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _limits(statement: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
-    """What follows from statement and description; the rest is a person's to add."""
+    """Lists the limits that follow from statement and description; a person adds the rest."""
     lines = [
         "* Decisions on a person without a human being who can answer for them.",
         "* Data that come from elsewhere than the clients' and the test set: nothing was measured "

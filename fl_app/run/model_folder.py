@@ -53,9 +53,9 @@ _FILES = {"features": ("encoder", "weights"), "input": ("tokenizer",)}  # settin
 def describe(
     config: DictConfig, people: Population, images: Dataset, statement: Statement, personal: bool
 ) -> dict[str, Any]:
-    """What the model is: its input, its features, its classes and its privacy.
+    """Describes the model: its input, its features, its classes and its privacy.
 
-    The same for the same run, wherever it lies: of files only names and digests are kept.
+    The description does not depend on the run's location: of files it keeps names and digests.
 
     Args:
         config: the run's, composed.

@@ -97,7 +97,7 @@ class Population:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a run and its statement say of who has which data."""
+        """Warnings in a run and its statement about which client has which data."""
         if not self.shared:
             return ()
         return (
@@ -130,7 +130,7 @@ def population(config: DictConfig) -> Population:
 
 
 def image_population(config: DictConfig) -> Population:
-    """The same with images, before any features: what lies on devices, and what pools are made of.
+    """Returns the population of images, before features, as on devices and in pools.
 
     Raises:
         ConfigError: as ``population``.
@@ -139,9 +139,9 @@ def image_population(config: DictConfig) -> Population:
 
 
 def data_digests(config: DictConfig) -> dict[str, str]:
-    """What the data set of ``config`` held when this process read it, by part; see ``digests_of``.
+    """Returns digests of the data set as this process read it, by part; see ``digests_of``.
 
-    Before any features, and with all of its rows. ConfigError as ``population``.
+    They cover all rows, before features. ConfigError as ``population``.
     """
     return _digests(_reader_settings(config.dataset))
 
@@ -209,7 +209,7 @@ def _require_one_schema(dataset: DictConfig, features: Features) -> None:
 
 
 def _texts_are(node: DictConfig, fitted: Fitted) -> str:
-    """What stands for texts in a run, in one sentence."""
+    """Describes in one sentence the vectors that stand for texts in a run."""
     licence = getattr(fitted, "licence", "")
     if licence:  # it binds whoever uses the model
         return f"texts are vectors of features.encoder={node.encoder}: its licence is {licence}"
@@ -317,7 +317,7 @@ def _images(description: str) -> Population:
 
 
 def is_by_owner(node: DictConfig) -> bool:
-    """Whether the partition of ``node`` makes each client of one owner."""
+    """Returns whether the partition of ``node`` makes each client of one owner."""
     return bool(getattr(building.build(node, "partition"), "by_owner", False))
 
 

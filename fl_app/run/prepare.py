@@ -177,7 +177,7 @@ def opening_lines(run: ValidatedRun) -> list[str]:
 
 
 def budget_line(budget: Budget) -> str:
-    """What ``privacy.epsilon`` promises in this run, in one sentence."""
+    """Describes in one sentence the promise of ``privacy.epsilon`` in this run."""
     if not budget.is_private:
         return "budget: none (privacy.epsilon=inf); the statement says what is proven"
     if budget.paper_semantics:
@@ -231,7 +231,10 @@ def kept_share(ratio: float) -> float:
 
 
 def _left_of(run: ValidatedRun, share: float, from_chance: bool = True) -> str:
-    """What to expect where noise leaves ``share``: of the gain over chance, or of the score."""
+    """Describes the expected score where noise leaves ``share`` of the gain or of the score.
+
+    ``from_chance``: of the gain over chance.
+    """
     test = run.strategy.setup.test
     score = leading_score(run.config)
     is_auc = score == "auc"
@@ -259,7 +262,7 @@ def _linear(test: Examples) -> int:
 
 
 def _help(run: ValidatedRun, ratio: float) -> str:
-    """What would bring signal over noise to ``ENOUGH``."""
+    """Suggests changes that would bring the signal-to-noise ratio to ``ENOUGH``."""
     strategy, federation = run.strategy, run.federation
     name = strategy.setup.strategy
     factor = ENOUGH / ratio

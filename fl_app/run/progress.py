@@ -139,9 +139,9 @@ def failure_line(number: int, reason: str, clients: list[str]) -> str:
 
 
 def traceback_of(folder: RunFolder, number: int, client: str) -> str:
-    """What the simulation's log says of a client's error, with its traceback; "" if nothing.
+    """Returns a client's error with its traceback from a simulation's log; "" if there is none.
 
-    The log of a device stays there.
+    The log of a device stays on the device.
     """
     path, head = folder.path / "errors.log", f"round {number}, client {client}: "
     if not path.exists():
@@ -197,7 +197,7 @@ def show_end(folder: RunFolder, labels: NDArray[np.int64], console: Console) -> 
 def end_lines(
     folder: RunFolder, labels: NDArray[np.int64], path: str, width: int = CARD
 ) -> list[str]:
-    """What a finished run came to, for a terminal or a log: a card of ten lines at most.
+    """Result card of a finished run for a terminal or a log, ten lines at most.
 
     Args:
         folder: of the run.
@@ -228,7 +228,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _result(folder: RunFolder, labels: NDArray[np.int64]) -> list[str]:
-    """What a run scored on the server's test set beside chance, and whose answers are missing.
+    """Describes the run's score on the server's test set beside chance, and failed answers.
 
     Returns:
         Texts that say the same, the longest first.

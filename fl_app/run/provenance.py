@@ -49,7 +49,7 @@ def note_end(folder: Path) -> None:
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """What is known of the run in ``folder``; {} where nothing is, or the file is damaged."""
+    """Reads the provenance of the run in ``folder``; {} if it is missing or damaged."""
     return read_mapping(folder / PROVENANCE)
 
 

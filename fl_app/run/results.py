@@ -146,7 +146,7 @@ class RunFolder:
         self._write("overrides.json", json.dumps(list(overrides)).encode())
 
     def overrides(self) -> list[str]:
-        """What was typed, with absolute paths (``ValidatedRun.overrides``).
+        """Overrides as typed, with absolute paths (``ValidatedRun.overrides``).
 
         Raises:
             ConfigError: `murmur` did not start the run in this folder, or the file is damaged.
@@ -163,9 +163,9 @@ class RunFolder:
         return [renamed.current(word) for word in words]
 
     def has_ledger(self) -> bool:
-        """Whether a simulation's clients have begun a ledger: somebody was asked.
+        """Returns whether a simulation's clients have begun a ledger, so that one was asked.
 
-        Its lock is there before it, and alone where a kill came between the two.
+        The lock file precedes the ledger, and is alone if a kill came between the two.
         """
         name = self.ledger_path.name
         return any(path.name != f"{name}.lock" for path in self.path.glob(f"{name}*"))
@@ -258,7 +258,7 @@ class RunFolder:
         self._write(_DIGESTS, json.dumps(digests, indent=2).encode())
 
     def data_digests(self) -> dict[str, str]:
-        """Of the data that the run has read, by part; {} where it kept none."""
+        """Digests of the data that the run has read, by part; {} where it kept none."""
         return read_mapping(self.path / _DIGESTS)
 
     def save_participations(self, participations: Mapping[int, int]) -> None:
@@ -283,7 +283,7 @@ class RunFolder:
         return plain
 
     def lacks_epsilon(self) -> bool:
-        """Whether the accountant failed at the end of this finished run: ε can be derived yet."""
+        """True if the accountant failed at the end of this run, so that ε is still to derive."""
         return bool(self.statement().get("underived"))
 
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
@@ -324,7 +324,7 @@ def row_line(row: Mapping[str, Any]) -> str:
 
 
 def config_text(config: DictConfig) -> str:
-    """What ``config.yaml`` holds."""
+    """Returns the text of ``config.yaml``."""
     return OmegaConf.to_yaml(config)
 
 
@@ -470,10 +470,10 @@ class Checkpoint:
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:
-        """Whether a run with these settings may go on from here.
+        """Raises ConfigError unless a run with these settings may go on from here.
 
-        What a result does not depend on (``job_key.MACHINE``) may differ, and the number of
-        rounds. What devices are told of the data (federation.devices) may be missing:
+        Settings that no result depends on (``job_key.MACHINE``) and the number of rounds may
+        differ. The description of the data for devices (federation.devices) may be missing:
         engine=deploy fills it in, and the ServerApp compares it then.
 
         Args:

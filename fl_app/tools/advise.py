@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user wants to know about a strategy.
+    """Request for advice about a strategy.
 
     Attributes:
         words: her own settings, ``key=value``; no candidate changes them.
@@ -105,7 +105,7 @@ class Request:
         return [*self.overrides(candidate, seed), f"federation.pilot={self.examples}"]
 
     def accuracies(self, candidate: Sequence[str]) -> list[float]:
-        """What the pilots of ``candidate`` reach, one figure in [0, 1] for each seed."""
+        """Runs the pilots of ``candidate``; returns an accuracy in [0, 1] for each seed."""
         return [accuracy(self.pilot(candidate, seed)) for seed in range(1, self.pilots + 1)]
 
 
@@ -148,7 +148,7 @@ def accuracy(words: Sequence[str]) -> float:
 
 
 def candidates(words: Sequence[str]) -> list[list[str]]:
-    """What the yaml of the strategy in ``words`` lists under ``advise``.
+    """Returns the candidates listed under ``advise`` in the YAML of the strategy in ``words``.
 
     Raises:
         ConfigError: it lists nothing, as references and simulations do.

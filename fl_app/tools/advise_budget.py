@@ -105,7 +105,7 @@ def scheme_of(argv: Sequence[str]) -> Scheme:
 
 
 def plan_lines(scheme: Scheme) -> list[Line]:
-    """What each group spends, and for what.
+    """Lists the spending of each group of clients and its purpose.
 
     Returns:
         Pseudo-labels, the special client's uploads, own uploads; clients of equal size and budget

@@ -168,7 +168,7 @@ class Along:
 
 @dataclass(frozen=True)
 class Advice:
-    """What the tool found.
+    """Result of the tool: constants of the bound, and curves of excess loss.
 
     Attributes:
         setting: the user's.

@@ -138,7 +138,7 @@ def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _supernode(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Whether the SuperNode has a key, and reaches its SuperLink."""
+    """Checks that the SuperNode has a key and reaches its SuperLink."""
     authority = arguments.root_certificates
     key = arguments.auth_supernode_private_key
     if key is None:
@@ -167,7 +167,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    """Whether the packages that every client needs are here."""
+    """Checks that the packages that every client needs are installed."""
     yield package("flwr", FLOWER)
     for name in ("torch", "hydra-core", "safetensors", "cryptography"):
         yield package(name)
@@ -193,7 +193,7 @@ def _node_config(text: str) -> dict[str, Any]:
 
 
 def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Whether this device runs code that a server sends, and whether its secret holds.
+    """Checks whether this device runs code sent by a server, and its secret if it does not.
 
     ``arguments``: as given to `murmur supernode`.
     """
@@ -209,7 +209,7 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def policy(config: Mapping[str, Any]) -> Check:
-    """Whether the device's policy holds, and is nobody else's to change.
+    """Checks that the device's policy is valid and that only its owner can change it.
 
     Args:
         config: the device's node-config.
@@ -223,7 +223,7 @@ def policy(config: Mapping[str, Any]) -> Check:
 
 
 def ledger(folder: Path) -> Check:
-    """Whether the ledger in the device's ``folder`` is as it was written.
+    """Verifies the ledger in the device's ``folder``.
 
     Raises:
         LedgerError: an entry is not.
@@ -311,7 +311,7 @@ def _identities(clients: Sequence[int], folder: Path) -> Iterator[Check]:
 
 
 def package(name: str, versions: tuple[str, ...] = ()) -> Check:
-    """Whether a package is installed.
+    """Checks that a package is installed, in a version that will do.
 
     Args:
         name: of the distribution.
@@ -327,7 +327,7 @@ def package(name: str, versions: tuple[str, ...] = ()) -> Check:
 
 
 def disk(folder: Path) -> Check:
-    """Whether there is room for ledger, state and results.
+    """Checks that there is disk space for ledger, state and results.
 
     Args:
         folder: where they go; it need not exist.
@@ -345,7 +345,7 @@ def disk(folder: Path) -> Check:
 
 
 def writable(name: str, folder: Path) -> Check:
-    """Whether this user can write into ``folder``, which is made where it is missing.
+    """Checks that this user can write into ``folder``, which is made where it is missing.
 
     ``name``: of the check.
     """
@@ -356,7 +356,7 @@ def writable(name: str, folder: Path) -> Check:
 
 
 def private_key(file: Path, certificate: Path | None = None) -> Check:
-    """Whether only its owner can read a key, and whose it is.
+    """Checks that only its owner can read a private key, and that it fits its public half.
 
     Args:
         file: PEM or OpenSSH, without a passphrase.
@@ -391,9 +391,9 @@ def private_key(file: Path, certificate: Path | None = None) -> Check:
 
 
 def secret(file: Path | None) -> Check:
-    """Whether there is a secret that only its owner can read, and nobody can guess.
+    """Checks that there is a secret that only its owner can read and that cannot be guessed.
 
-    It is what `murmur supernode` and `murmur device` know each other by.
+    `murmur supernode` and `murmur device` authenticate each other by it.
     """
     if file is None:
         found = "none: every account here can answer in this device's name"
@@ -410,7 +410,7 @@ def secret(file: Path | None) -> Check:
 
 
 def certificate(file: Path, authority: Path | None = None, now: datetime | None = None) -> Check:
-    """Whether a certificate is valid, and by whom it is signed.
+    """Checks that a certificate is valid, and signed by ``authority`` if that is given.
 
     Args:
         file: PEM.
@@ -440,7 +440,7 @@ def certificate(file: Path, authority: Path | None = None, now: datetime | None 
 
 
 def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> list[Check]:
-    """Whether a SuperLink answers over TLS, and how far its clock is from this machine's.
+    """Checks that a SuperLink answers over TLS, and that this machine's clock agrees with it.
 
     Args:
         address: HOST:PORT.
@@ -480,7 +480,7 @@ def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> lis
 
 
 def _clock(apart: float) -> Check:
-    """Whether this clock is near the SuperLink's.
+    """Checks that this clock is near the SuperLink's.
 
     Args:
         apart: seconds that it is ahead; negative: behind.

@@ -99,7 +99,7 @@ def _beside_card(path: Path) -> str | None:
 
 @dataclass
 class _Life:
-    """What the ledger says of one client, but for what it cost.
+    """Releases of one client in the ledger, without their cost.
 
     Attributes:
         first, last: times of its first and its newest release, in UTC.
@@ -257,9 +257,9 @@ def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
 
 
 def _left(spent: Event, policy: Policy | None) -> dict[str, float | str | None]:
-    """What the policy counts of ``spent``, and what it still allows.
+    """Returns the ε that the policy counts of ``spent``, and the ε that it still allows.
 
-    What cannot be accounted for leaves nothing, and so does an infinite ε.
+    An unsupported event or an infinite ε leaves nothing.
 
     Returns:
         ``pluralize`` and ``left``, of which None is infinite; {} without a policy.

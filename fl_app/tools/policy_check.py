@@ -26,10 +26,10 @@ _ADVICE = "agree with the device's owner, or change the run's settings"
 
 
 def planned_releases(experiment: ValidatedRun) -> list[Event]:
-    """What a run asks of the client that is asked most often, in order.
+    """Returns the releases of the client that is asked most often, in order.
 
-    A round's answer, by what the run's statement would say of one participation; where it is due,
-    an evaluation's.
+    Each participation is one release, as in the run's statement, followed by that of an evaluation
+    where one is due.
     """
     strategy = experiment.strategy
     setup = strategy.setup
@@ -91,7 +91,7 @@ def first_refusal(
 def checks(
     words: Sequence[str], policies: Sequence[Path], node_config: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Of the run that ``words`` describe, by policy files and by a device's own node-config.
+    """Checks the run in ``words`` against policy files and a device's own node-config.
 
     Args:
         words: overrides, as for `murmur`.
@@ -122,7 +122,7 @@ def checks(
 
 
 def _agreement(experiment: ValidatedRun, words: Sequence[str]) -> Check:
-    """Whether devices would compose the run's configuration by their own conf/.
+    """Checks that devices would compose the run's configuration from their own conf/.
 
     Raises:
         ConfigError: the run sets something that no server may.
@@ -134,7 +134,7 @@ def _agreement(experiment: ValidatedRun, words: Sequence[str]) -> Check:
 def _verdict(
     name: str, experiment: ValidatedRun, path: Path, before: tuple[Path, int] | None
 ) -> Check:
-    """Whether the policy in ``path`` would let out all of the run's releases.
+    """Checks that the policy in ``path`` would allow all of the run's releases.
 
     ``name``: the check's. ``before``: the ledger and the client in it that has released something
     already; None: nothing. LedgerError where that ledger cannot be read.

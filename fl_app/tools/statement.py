@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def mechanisms(run: Path) -> list[str]:
-    """What the clients' ledger in the folder ``run`` says was charged, each kind of event once.
+    """Describes the events charged in the ledger of the folder ``run``, each kind once.
 
     Returns:
         Lines for people, sorted; [] without a ledger.

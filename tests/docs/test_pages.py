@@ -109,7 +109,7 @@ def test_speeds_that_a_page_compares_are_those_that_were_measured():
 def test_the_history_of_security_is_short_and_names_tests_that_exist():
     text = page("security-history.md")
     assert len(text.splitlines()) <= 80
-    for path in re.findall(r"tests/[\w./]+", text):
+    for path in re.findall(r"(?:packages/[\w-]+/)?tests/[\w./]+", text):
         assert (style.ROOT / path.rstrip(".")).exists(), path
 
 
