@@ -81,14 +81,14 @@ _TURNS = threading.Lock()
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run has left.
+    """The results of a finished run.
 
     Attributes:
-        folder: of the run, absolute.
+        folder: the run's folder, absolute.
         rows: one for each round, that of the initial model first. ε in them is what the most
             exposed client has released so far; infinite ε is the text "infinity".
         metrics: the last figures, with ε of the whole run against the budget's adversary.
-        statement: of its privacy, against every adversary.
+        statement: the privacy statement, against every adversary.
     """
 
     folder: Path
@@ -158,7 +158,7 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
 
 def data_card(overrides: Sequence[str] = ()) -> DataCard:
-    """What a run would understand of its data, without the run: counts and names, no row.
+    """Returns the data card of a run, without the run: counts and names, no row.
 
     ``print`` shows it as `murmur data` does, below its heading: no ε covers these facts.
 

@@ -197,14 +197,14 @@ def _hydra(arguments: list[str]) -> int:
 
 
 def _not_a_tool(word: str, value: str = "VALUE") -> str:
-    """What to say of a first ``word`` that is no tool: a key without its =, or a slip."""
+    """Returns the error message for a ``word`` that is no tool: a key without =, or a slip."""
     if _is_key(word):
         return f"{word} {value}: write {word}={value}"
     return f"{word}: is no tool; {nearest(word, TOOLS)}"
 
 
 def _is_key(word: str) -> bool:
-    """Whether ``word`` is a setting, or a group of them."""
+    """Returns True if ``word`` is a setting, or a group of them."""
     from fl_app.config.composition import known_keys
     from fl_app.config.conf_files import groups
 

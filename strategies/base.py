@@ -57,33 +57,23 @@ class CohortStrategy(Strategy, ABC):
     and ``release_event``; the other methods of the first section have answers that it may replace.
     Its constructor raises ValueError where settings do not fit together, before anybody is asked.
 
-    Attributes
-    ----------
-    algorithm, claim, difference : str
-        Words for the statement: the name, what the paper's theorem says, and why the proven figure
-        differs.
-    threats : tuple of str
-        The adversaries that it supports (``Budget.threat``); a private budget for another one is
-        refused when the strategy is made.
-    units : tuple of str
-        Whose data it can protect (``Budget.unit``); a private budget for another unit is refused.
-    unit, adjacency : Unit, Adjacency
-        Whose data is protected, and which two data sets are neighbours.
-    has_paper_budget : bool
-        Whether its paper states a budget in terms of its own (``Budget.paper``).
-    weighted : bool
-        Whether clients count by their number of examples, rather than alike.
-    summed : bool
-        Whether answers are summed; else ``update`` gets a row for each client that answered, in the
-        order of ``rounds.outcome.answered``. The client half says the same.
-    extendable : bool
-        Whether rounds can be added to a run; False where all are planned together.
-    setup : ServerSetup
-        What the ServerApp has given: budget, cohorts, public pool, test set, seed.
-    trainer : Trainer
-        The process's one model, reset in place; its parameters are nobody's between two calls.
-    rounds : Rounds
-        Cohorts, phases and what has happened in them; the same for every algorithm.
+    Attributes:
+        algorithm, claim, difference: Words for the statement: the name, what the paper's theorem
+            says, and why the proven figure differs.
+        threats: The adversaries that it supports (``Budget.threat``); a private budget for another
+            one is refused when the strategy is made.
+        units: Whose data it can protect (``Budget.unit``); a private budget for another unit is
+            refused.
+        unit, adjacency: Whose data is protected, and which two data sets are neighbours.
+        has_paper_budget: Whether its paper states a budget in terms of its own (``Budget.paper``).
+        weighted: Whether clients count by their number of examples, rather than alike.
+        summed: Whether answers are summed; else ``update`` gets a row for each client that
+            answered, in the order of ``rounds.outcome.answered``. The client half says the same.
+        extendable: Whether rounds can be added to a run; False where all are planned together.
+        setup: What the ServerApp has given: budget, cohorts, public pool, test set, seed.
+        trainer: The process's one model, reset in place; its parameters are nobody's between two
+            calls.
+        rounds: Cohorts, phases and what has happened in them; the same for every algorithm.
     """
 
     algorithm: str
@@ -205,17 +195,13 @@ class CohortStrategy(Strategy, ABC):
     def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
         """What a statement says of the clients; each part is made when it is asked for.
 
-        Parameters
-        ----------
-        claimed : pair of float or None
-            What the paper's theorem states: ε of one round, and of the whole run. None, each by
-            itself, where it states nothing. Printed beside what is proven, never charged.
-        before : Event or None
-            What an answer before the rounds releases, where rounds release something else.
+        Args:
+            claimed: What the paper's theorem states: ε of one round, and of the whole run. None,
+                each by itself, where it states nothing. Printed beside what is proven, never
+                charged.
+            before: What an answer before the rounds releases, where rounds release something else.
 
-        Returns
-        -------
-        Claims
+        Returns:
             Where what clients release differs in how often only.
         """
         return self.rounds.claims(claimed, before)

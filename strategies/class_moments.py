@@ -25,18 +25,13 @@ class ClassMoments(Centred):
     One question before the one round, then the round; both sums share one budget, of which each has
     its part. The result is a ``centred`` linear model. Everything here is post-processing.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; its budget must be for one round.
-    constant : float
-        b in (0, 1), the constant beside the features.
-    shrinkage : float
-        Of the ridge l, above 0.
-    records : int or None
-        n, all clients' records together, public; None: the sum of the clients' published sizes.
-    centre_share : float
-        Of μ², in (0, 1), what the centre gets; the moments get the rest.
+    Args:
+        setup: What the ServerApp gives; its budget must be for one round.
+        constant: b in (0, 1), the constant beside the features.
+        shrinkage: Of the ridge l, above 0.
+        records: n, all clients' records together, public; None: the sum of the clients' published
+            sizes.
+        centre_share: Of μ², in (0, 1), what the centre gets; the moments get the rest.
     """
 
     algorithm = "second moments of classes"

@@ -29,17 +29,13 @@ class ClassStatistics(CohortStrategy):
     linear, without biases. ValueError where the model is no linear one, or where the pool is too
     small for what is asked of it.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; its budget must be for one round.
-    components : int or None
-        How many numbers clients release for each class; None: as many as there are features.
-    coordinates : str
-        What these numbers are of: "features", or "pool", an image's place in the pool
-        (``murmur.algorithms.class_statistics.coordinates``), which needs ``spreading``.
-    spreading : mapping or None
-        Settings of ``LabelSpreading``; None: the noisy sum alone is the model.
+    Args:
+        setup: What the ServerApp gives; its budget must be for one round.
+        components: How many numbers clients release for each class; None: as many as there are
+            features.
+        coordinates: What these numbers are of: "features", or "pool", an image's place in the pool
+            (``murmur.algorithms.class_statistics.coordinates``), which needs ``spreading``.
+        spreading: Settings of ``LabelSpreading``; None: the noisy sum alone is the model.
     """
 
     algorithm = "class statistics"

@@ -32,14 +32,11 @@ class Clustering(FedAvg):
     the protection leaves it. ValueError for another model, or for fewer public images than
     clusters.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; its public pool places the centroids.
-    server_step, protection
-        As in ``FedAvg``.
-    pretrain_rounds : int
-        Rounds of reconstruction alone, at least 1; after them the centroids are placed.
+    Args:
+        setup: What the ServerApp gives; its public pool places the centroids.
+        server_step, protection: As in ``FedAvg``.
+        pretrain_rounds: Rounds of reconstruction alone, at least 1; after them the centroids are
+            placed.
     """
 
     algorithm = "federated deep embedded clustering"

@@ -34,17 +34,12 @@ class DPFLBNN(CohortStrategy):
     From round 1 on the global model (d,) is the released mean, in [−1, 1] unless it is debiased.
     ValueError for settings that contradict each other.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    release : ReleaseSettings
-        How bits are made and noised, the same as on clients.
-    debias, scale_only : bool
-        The two controls, of which one at most is on. The first needs noise, the second goes
-        without. Both are post-processing.
-    evaluate_every : int
-        Rounds between two looks at all clients' models; 0: after the last only.
+    Args:
+        setup: What the ServerApp gives.
+        release: How bits are made and noised, the same as on clients.
+        debias, scale_only: The two controls, of which one at most is on. The first needs noise,
+            the second goes without. Both are post-processing.
+        evaluate_every: Rounds between two looks at all clients' models; 0: after the last only.
     """
 
     algorithm = "DPFL-BNN"

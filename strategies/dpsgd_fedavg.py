@@ -21,12 +21,10 @@ class DpSgdFedAvg(CohortStrategy):
     the client's messages. To protect a client takes as many times the noise as it has records.
     Each client has noise of its own, by its size. ValueError where sizes are not public.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    local : LocalDpSgd
-        The lots of the clients' DP-SGD, from which the statement follows; the same as theirs.
+    Args:
+        setup: What the ServerApp gives.
+        local: The lots of the clients' DP-SGD, from which the statement follows; the same as
+            theirs.
     """
 
     algorithm = "federated averaging with DP-SGD on every client"

@@ -31,20 +31,16 @@ class FedAvg(CohortStrategy):
     (``parts``), or what becomes of the means (``apply``); bounds, noise and prices stay the
     protection's.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    server_step : Sgd
-        How the model follows the mean update; it may keep moments from round to round.
-    protection : callable
-        Makes a ``Protection`` for a budget and cohorts: what bounds updates, who noises them, and
-        against whom. The strategy's threats, adjacency, weights and claim are the protection's.
+    Args:
+        setup: What the ServerApp gives.
+        server_step: How the model follows the mean update; it may keep moments from round to
+            round.
+        protection: Makes a ``Protection`` for a budget and cohorts: what bounds updates, who
+            noises them, and against whom. The strategy's threats, adjacency, weights and claim are
+            the protection's.
 
-    Attributes
-    ----------
-    parts : Parts
-        The arrays that one contribution holds, by name; here the update (d,) alone.
+    Attributes:
+        parts: The arrays that one contribution holds, by name; here the update (d,) alone.
     """
 
     algorithm = "federated averaging"

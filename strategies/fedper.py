@@ -28,16 +28,12 @@ class FedPer(FedAvg):
     The global model (d,) is W_B followed by the initial W_P, which no round moves. Only W_B's
     updates are sent, bounded, noised and charged.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    server_step : Sgd
-        How W_B follows the mean update.
-    protection : callable
-        As in ``FedAvg``; it sees vectors (|W_B|,).
-    personal_layers : int
-        How many of the model's last layers stay with clients: at least 1, and not all of them.
+    Args:
+        setup: What the ServerApp gives.
+        server_step: How W_B follows the mean update.
+        protection: As in ``FedAvg``; it sees vectors (|W_B|,).
+        personal_layers: How many of the model's last layers stay with clients: at least 1, and not
+            all of them.
     """
 
     algorithm = "federated averaging with personal layers"

@@ -45,14 +45,11 @@ class Centred(CohortStrategy):
 
     What is made of the noisy sum is post-processing.
 
-    Attributes
-    ----------
-    head : Head
-        The model's parts.
-    centre_sum : CentreSum or None
-        The centre's release; None: there is no centre.
-    middle : float32 array (d,)
-        The centre; empty before it is known, and always where the model has none.
+    Attributes:
+        head: The model's parts.
+        centre_sum: The centre's release; None: there is no centre.
+        middle: (d,) float32. The centre; empty before it is known, and always where the
+            model has none.
     """
 
     head: Head
@@ -117,29 +114,20 @@ class GradientRounds(Centred, FedAvg):
     before the rounds, with noise of their own. It and the rounds share the budget, and
     ``claims`` has it apart.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    server_step : Sgd
-        What becomes of a round's step (L/T)·mean; plain steps of rate 1 add nothing.
-    protection : callable
-        As in ``FedAvg``; it bounds and noises gradients (size,), biases included.
-    constant : float
-        b, above 0: the constant beside the features. A bias is b·W₀, so that its step is b times
-        that of W₀.
-    length : float
-        L, that of all steps together, where the server step adds none.
-    average : float
-        In [0, 1): the share of the rounds, the last ones, whose models' mean is the result. At
-        least one round is taken, so that 0 gives the last model.
-    centre_share : float
-        Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre it is unused.
+    Args:
+        setup: What the ServerApp gives.
+        server_step: What becomes of a round's step (L/T)·mean; plain steps of rate 1 add nothing.
+        protection: As in ``FedAvg``; it bounds and noises gradients (size,), biases included.
+        constant: b, above 0: the constant beside the features. A bias is b·W₀, so that its step is
+            b times that of W₀.
+        length: L, that of all steps together, where the server step adds none.
+        average: In [0, 1): the share of the rounds, the last ones, whose models' mean is the
+            result. At least one round is taken, so that 0 gives the last model.
+        centre_share: Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre
+            it is unused.
 
-    Attributes
-    ----------
-    total : float64 array
-        Sum of the models of the last rounds so far, ``summed_models`` of them.
+    Attributes:
+        total: Sum of the models of the last rounds so far, ``summed_models`` of them.
     """
 
     algorithm = "rounds of clipped gradients"

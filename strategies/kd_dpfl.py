@@ -54,14 +54,10 @@ class SpecialClient(Lots):
     Its steps of DP-SGD run in conservative mode with general clients only; otherwise it trains in
     the open, in batches of ``lot_size``.
 
-    Attributes
-    ----------
-    clipping_norm : float
-        C of one image's gradient, in DP-SGD.
-    learning_rate : float
-        Of either way to train.
-    cap : float
-        The largest share of it in a round's mean, at most ½.
+    Attributes:
+        clipping_norm: C of one image's gradient, in DP-SGD.
+        learning_rate: Of either way to train.
+        cap: The largest share of it in a round's mean, at most ½.
     """
 
     clipping_norm: ClippingNorm
@@ -80,30 +76,23 @@ class KdDpfl(CohortStrategy):
     reads every upload, the special client's and the pseudo-labels included, so secure sums are
     refused. ValueError for settings that cannot be met, and for sizes that are not public.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; its public pool is what is labelled.
-    sizes : sequence of int or None
-        Examples of every client, by id; None: those that the setup has made public.
-    sections : Sections
-        Who is large, who may spend what, how labels are made and protected, and how general clients
-        train and protect their models: the sections of the yaml, the same on clients.
-    soft : bool
-        Whether targets are distributions over classes rather than the plurality's labels.
-    special : SpecialClient
-        How the special client trains.
+    Args:
+        setup: What the ServerApp gives; its public pool is what is labelled.
+        sizes: Examples of every client, by id; None: those that the setup has made public.
+        sections: Who is large, who may spend what, how labels are made and protected, and how
+            general clients train and protect their models: the sections of the yaml, the same on
+            clients.
+        soft: Whether targets are distributions over classes rather than the plurality's labels.
+        special: How the special client trains.
 
-    Attributes
-    ----------
-    indices : int64 array (q,)
-        The public images that are labelled, ascending; drawn once, by the run's seed.
-    targets : float32 array (q, C)
-        What they are taken for; empty before the label stage, and where there is none.
-    labelled : list of int
-        Large clients that may have released labels.
-    special_rounds : int
-        Rounds in which the special client has trained, and so has told of the labels again.
+    Attributes:
+        indices: (q,) int64. The public images that are labelled, ascending; drawn once, by
+            the run's seed.
+        targets: (q, C) float32. What they are taken for; empty before the label stage, and
+            where there is none.
+        labelled: Large clients that may have released labels.
+        special_rounds: Rounds in which the special client has trained, and so has told of the
+            labels again.
     """
 
     algorithm = "KD-DPFL"

@@ -19,10 +19,8 @@ class LocalOnly(CohortStrategy):
 
     The client half refuses a finite budget: an accuracy on the test set is sent as it is.
 
-    Attributes
-    ----------
-    accuracy : float or None
-        Of the last round that counted; None before.
+    Attributes:
+        accuracy: Of the last round that counted; None before.
     """
 
     algorithm = "clients that train alone"

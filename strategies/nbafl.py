@@ -39,25 +39,19 @@ class NbAFL(CohortStrategy):
     The statement has both adversaries: a curious server sees every upload, without the downlink
     noise. ValueError for settings that do not fit together, and where sizes are not public.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives.
-    settings : NbaflSettings
-        What both halves must agree on.
-    local : mapping
-        The clients' training; of it only epochs and batch size are read, for ``dpsgd``'s price.
+    Args:
+        setup: What the ServerApp gives.
+        settings: What both halves must agree on.
+        local: The clients' training; of it only epochs and batch size are read, for ``dpsgd``'s
+            price.
 
-    Attributes
-    ----------
-    noise : NbaflNoise
-        σ_U, σ_D and the grid.
-    schedule : LotSchedule or None
-        Lots of the clients' DP-SGD; None where the noise goes on uploads, or nothing is private.
-    weakest : dict
-        Least noise over weight of any broadcast so far, in the units of the weights: "rest" as it
-        is, "stripped" to an outsider that knows all other uploads of the round. The statement
-        charges all broadcasts at these.
+    Attributes:
+        noise: σ_U, σ_D and the grid.
+        schedule: Lots of the clients' DP-SGD; None where the noise goes on uploads, or nothing is
+            private.
+        weakest: Least noise over weight of any broadcast so far, in the units of the weights:
+            "rest" as it is, "stripped" to an outsider that knows all other uploads of the round.
+            The statement charges all broadcasts at these.
     """
 
     algorithm = "NbAFL"

@@ -43,27 +43,18 @@ class LabelStrategy(CohortStrategy):
     The protected unit is a client's whole data set; what the server learns is post-processing.
     ValueError for settings that do not fit the pool.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; its public pool is what is asked about.
-    kind : type of AnswerKind
-        How clients answer.
-    K : int
-        Public images that each client labels in a round.
-    learning : Learning
-        How the server's model learns from the answers.
-    apart : int
-        How many clients have images of their own; 1 where all are asked about the same.
+    Args:
+        setup: What the ServerApp gives; its public pool is what is asked about.
+        kind: How clients answer.
+        K: Public images that each client labels in a round.
+        learning: How the server's model learns from the answers.
+        apart: How many clients have images of their own; 1 where all are asked about the same.
 
-    Attributes
-    ----------
-    indices : int64 array
-        This round's images: (K,), or (K·cohort,), client by client, where each has its own.
-    answers : AnswerKind
-        What they are read by.
-    buffer : KnowledgeBuffer
-        The server's model and its buffer of answers.
+    Attributes:
+        indices: This round's images: (K,), or (K·cohort,), client by client, where each has its
+            own.
+        answers: What they are read by.
+        buffer: The server's model and its buffer of answers.
     """
 
     difference = "nothing is claimed beyond what is proven."
@@ -131,15 +122,11 @@ class PrivateKT(LabelStrategy):
     The adversary reads every client's labels, which is why rounds add up. ValueError for settings
     that do not fit the pool or each other.
 
-    Parameters
-    ----------
-    setup, K, learning
-        As for ``LabelStrategy``.
-    answers : str
-        "paper": all clients label the same images; "disjoint": each has its own.
-    use_labels : bool
-        False: nobody is asked, and the server only trains itself: the control that shows what
-        clients add.
+    Args:
+        setup, K, learning: As for ``LabelStrategy``.
+        answers: "paper": all clients label the same images; "disjoint": each has its own.
+        use_labels: False: nobody is asked, and the server only trains itself: the control that
+            shows what clients add.
     """
 
     algorithm = "PrivateKT"

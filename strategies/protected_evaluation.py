@@ -38,29 +38,21 @@ class ProtectedClustering(ClientEvaluation):
     Each client's row is private by itself, against whoever reads its message. ValueError for an
     unknown metric or post-processing, or for a result's settings out of range.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        Of the run.
-    cluster_client_num : int
-        How many clients are asked, all if there are fewer.
-    metric : str
-        One of ``CLUSTERINGS``, or "none": nobody is asked.
-    postprocess : str
-        "none"; "project": vectors are moved onto the simplex, which makes noise score well.
-    every : int
-        Rounds from one evaluation to the next.
-    show_clean : bool
-        Whether simulated clients send the unprotected vector too.
-    result : mapping
-        The fields of ``ResultSettings``; records are filled in from public sizes where unset.
+    Args:
+        setup: Of the run.
+        cluster_client_num: How many clients are asked, all if there are fewer.
+        metric: One of ``CLUSTERINGS``, or "none": nobody is asked.
+        postprocess: "none"; "project": vectors are moved onto the simplex, which makes noise score
+            well.
+        every: Rounds from one evaluation to the next.
+        show_clean: Whether simulated clients send the unprotected vector too.
+        result: The fields of ``ResultSettings``; records are filled in from public sizes where
+            unset.
 
-    Attributes
-    ----------
-    history : float64 array (n, 3)
-        Of each evaluation so far: round, protected score, clean score (NaN where it is not known).
-    rounds_like_noise : int
-        In how many of them the protected score was no better than noise.
+    Attributes:
+        history: (n, 3) float64. Of each evaluation so far: round, protected score, clean
+            score (NaN where it is not known).
+        rounds_like_noise: In how many of them the protected score was no better than noise.
     """
 
     name = "protected evaluation (clustering)"
@@ -179,15 +171,11 @@ class ProtectedAccuracy(ClientEvaluation):
     Its ε stands beside the run's budget and is composed into the same statement. With Gaussian
     noise clients add their shares to a sum; with Laplace noise each row is private by itself.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        Of the run; who shares the noise of a sum follows from its budget.
-    clients, every, show_clean : int, int, bool
-        How many are asked, in which rounds, and whether simulated clients also send the true
-        counts.
-    counts : mapping
-        The fields of ``ProtectedCounts``; ValueError where they are out of range.
+    Args:
+        setup: Of the run; who shares the noise of a sum follows from its budget.
+        clients, every, show_clean: How many are asked, in which rounds, and whether simulated
+            clients also send the true counts.
+        counts: The fields of ``ProtectedCounts``; ValueError where they are out of range.
     """
 
     name = "protected evaluation (accuracy)"

@@ -25,21 +25,15 @@ from strategies.fedavg import FedAvg
 class Scaffold(FedAvg):
     """The server half.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        What the ServerApp gives; |S|/N is its configured cohort over all clients.
-    server_step : Sgd
-        How x follows the mean update.
-    protection : callable
-        As in ``FedAvg``; it sees both arrays as one vector (2d,).
-    control_scale : float
-        As the client's, which sends (c_i⁺ − c_i) times that; the server divides by it.
+    Args:
+        setup: What the ServerApp gives; |S|/N is its configured cohort over all clients.
+        server_step: How x follows the mean update.
+        protection: As in ``FedAvg``; it sees both arrays as one vector (2d,).
+        control_scale: As the client's, which sends (c_i⁺ − c_i) times that; the server divides by
+            it.
 
-    Attributes
-    ----------
-    control : float32 array (d,)
-        c, sent to every cohort; 0 before the first round.
+    Attributes:
+        control: (d,) float32. c, sent to every cohort; 0 before the first round.
     """
 
     algorithm = "SCAFFOLD"

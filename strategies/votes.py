@@ -18,10 +18,8 @@ class Votes(LabelStrategy):
     The protected unit is a client; with ``threat=secure_aggregation`` the noise that keeps the
     budget is that of all honest clients of a sum together.
 
-    Parameters
-    ----------
-    setup, K, learning
-        As for ``LabelStrategy``.
+    Args:
+        setup, K, learning: As for ``LabelStrategy``.
     """
 
     algorithm = "PrivateKT by votes"

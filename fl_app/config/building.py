@@ -123,9 +123,9 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
 
 
 def is_refusal(error: ValueError) -> bool:
-    """Whether a component means one of its settings, whose name then comes first.
+    """Returns True if ``error`` is about a setting of a component, not a bug in it.
 
-    Mostly with its value. Any other ValueError is a bug of the component's own.
+    The message then begins with the setting's name, mostly with its value.
     """
     return _REFUSAL.match(str(error)) is not None
 
@@ -157,7 +157,7 @@ def _build_settings(kind: Any, values: Any, path: str) -> Any:
 
 
 def _locate(target: str, path: str) -> Any:
-    """What ``_target_`` names; with a dot before it, in a folder of the user's own.
+    """Returns the object that ``_target_`` names; with a leading dot, from a folder of the user's.
 
     It imports whatever it is given. ``composition.check_classes`` has made sure before that a
     configuration names only classes that a file of conf/ names.

@@ -53,9 +53,9 @@ def _equal(value: Any) -> Any:
 
 
 def leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
-    """What the client's half is built from, and its values.
+    """Yields the settings that the client half is built from, with their values.
 
-    What is the server's own affair is left out.
+    Settings of the server alone are left out.
     """
     config = with_knobs(config)
     for place in READ:

@@ -206,7 +206,7 @@ def suited(overrides: Sequence[str]) -> list[str]:
 
 
 def _for_texts(typed: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """What suits texts beside what was ``typed``; ``names``: the files of each group."""
+    """Returns overrides that suit texts, given the ``typed`` ones; ``names``: each group's file."""
     if str(typed.get("model", "")).startswith("text_"):
         return ["features=none"]
     words = ["features=words"]
@@ -305,7 +305,7 @@ def _check_choice(override: Override) -> None:
 
 
 def _changes_keys(override: Override) -> bool:
-    """Whether a word does more than to give a value to a key that is there."""
+    """Returns True if an override does more than give a value to an existing key."""
     added = override.is_add() or override.is_force_add() or override.is_delete()
     return added or override.package is not None or override.key_or_group.startswith("hydra")
 
@@ -321,7 +321,7 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 
 
 def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
-    """What an unknown ``key`` may have been meant to be: another's, or another choice's setting."""
+    """Returns advice on an unknown ``key``: a new name, a choice that has it, or a near match."""
     elsewhere = conf_files.keys_by_choice(conf)
     if key in KEYS:
         return f"is called {KEYS[key]} now; set {KEYS[key]}={value}"

@@ -57,7 +57,7 @@ def _groups(conf: Roots) -> dict[str, list[str]]:
 
 
 def _choices(folder: Path) -> list[str]:
-    """What can be chosen in one group's folder; files in folders below it as ``folder/name``."""
+    """Returns the choices in a group's folder; files in folders below it as ``folder/name``."""
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
 
 
@@ -125,7 +125,7 @@ def keys_by_choice(conf: Roots) -> Mapping[str, list[str]]:
 
 
 def _content(conf: Path, path: Path) -> dict[str, Any]:
-    """What a file sets, from the top of the configuration."""
+    """Returns the settings of a file, from the top of the configuration."""
     content = dict(_read(conf, path)[0])
     content.pop("defaults", None)
     if _GLOBAL in path.read_text(encoding="utf-8"):
@@ -164,7 +164,7 @@ def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
 
 
 def help_text(tools: Mapping[str, str]) -> str:
-    """What `murmur --help` prints: tools, and groups with their choices.
+    """Returns the text of `murmur --help`: tools, and groups with their choices.
 
     Args:
         tools: one line about each tool, by its name.
@@ -189,7 +189,7 @@ def help_text(tools: Mapping[str, str]) -> str:
 
 
 def help_about(word: str) -> str:
-    """What `murmur --help KEY` prints of a group, of one of its choices, or of a value.
+    """Returns the text of `murmur --help KEY` for a group, one of its choices, or a value.
 
     Args:
         word: such as ``partition``, ``partition=dirichlet``, ``partition.alpha`` or ``seed``.

@@ -116,7 +116,7 @@ def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _values(override: Override) -> Iterable[str]:
-    """Those of a sweep; ``glob`` chooses among the files of a group, as Hydra's does."""
+    """Returns the values of a sweep; ``glob`` chooses among a group's files, as Hydra's does."""
     wanted = override.value()
     if not isinstance(wanted, Glob):
         return override.sweep_string_iterator()
@@ -246,7 +246,7 @@ def new_run_dir(results_dir: str | None, run_name: object = None) -> Path:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether ``name`` is one of letters, digits, '.', '_' and '-', and no way up."""
+    """Returns True if ``name`` has only letters, digits, '.', '_' and '-', and is no way up."""
     return name.strip(".") != "" and all(c.isalnum() or c in "._-" for c in name)
 
 

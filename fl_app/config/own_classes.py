@@ -113,7 +113,7 @@ def own_part(name: str) -> Any:
 
 
 def is_own(target: str) -> bool:
-    """Whether a folder has a file for ``target``, a class that was named without its dot."""
+    """Returns True if a folder has a file for ``target``, a class named without its dot."""
     return bool(_homes(target.rpartition(".")[0]))
 
 
@@ -134,7 +134,7 @@ def _homes(module: str) -> list[Path]:
 
 
 def _is_file(folder: Path, module: str) -> bool:
-    """Whether ``module`` (``nets.small``) is a Python file in ``folder``, or a package there."""
+    """Returns True if ``module`` (``nets.small``) is a Python file or a package in ``folder``."""
     names = module.split(".")
     if not all(name.isidentifier() for name in names):
         return False  # no way out of the folder

@@ -135,11 +135,11 @@ class FederationSettings:
 
     @property
     def on_held_out(self) -> bool:
-        """Whether models are scored on training examples that were held out."""
+        """True if models are scored on held-out training examples."""
         return self.pilot is not None or self.score == "validation"
 
     def device_terms(self) -> DeviceTerms | None:
-        """What devices' data must be like; None in simulations. ValueError for an unknown key."""
+        """Requirements on devices' data; None in simulations. ValueError for an unknown key."""
         if self.devices is None:
             return None
         _require_known("devices", self.devices, [f.name for f in fields(DeviceTerms)])
@@ -242,7 +242,7 @@ class PrivacySettings:
         self.secure_sums()
 
     def secure_sums(self) -> SecureSumSettings:
-        """Whether and how contributions are summed securely; ``server.py`` adds the peers file.
+        """Settings of secure sums; ``server.py`` adds the peers file.
 
         Simulated: sums are taken without masks, as if the server forgot what it summed. Where
         nothing is set masks are on for the threat that sees sums only, else off.

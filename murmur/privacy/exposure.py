@@ -34,19 +34,13 @@ Printed beside what is proven, never charged.
 class Claims:
     """What a statement says of an algorithm's clients, each made when it is asked for.
 
-    Attributes
-    ----------
-    exposures : callable
-        What each adversary has seen of every client so far.
-    spent : callable
-        What the most exposed client has released so far, as the budget's adversary sees it.
-    planned : callable
-        All that the run will release of the client that it asks most often, as the budget's
-        adversary sees it. It must cost no more than the budget allows.
-    claimed : pair of float or None
-        ε of one round and of the whole run by the paper's theorem.
-    before : Event or None
-        An answer before the rounds, where it is another release than the rounds'.
+    Attributes:
+        exposures: What each adversary has seen of every client so far.
+        spent: What the most exposed client has released so far, as the budget's adversary sees it.
+        planned: All that the run will release of the client that it asks most often, as the
+            budget's adversary sees it. It must cost no more than the budget allows.
+        claimed: ε of one round and of the whole run by the paper's theorem.
+        before: An answer before the rounds, where it is another release than the rounds'.
     """
 
     exposures: Callable[[], list[Exposure]]
@@ -63,18 +57,12 @@ class SumFacts:
     Of the smallest sum that the settings allow, as the client's own ledger is charged, less those
     who may side with the server. That a sum was larger is known afterwards only, and not counted.
 
-    Attributes
-    ----------
-    survivors : int
-        Clients of every sum.
-    colluders : int
-        Those of them who may side with the server.
-    failure : float
-        The chance that share holders were drawn badly, which is added to δ.
-    weight_of : callable
-        A client's weight in the sum.
-    least_weight, greatest_weight : int
-        Of all clients.
+    Attributes:
+        survivors: Clients of every sum.
+        colluders: Those of them who may side with the server.
+        failure: The chance that share holders were drawn badly, which is added to δ.
+        weight_of: A client's weight in the sum.
+        least_weight, greatest_weight: Of all clients.
     """
 
     survivors: int
@@ -223,14 +211,10 @@ def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int])
 
     Where ``exposure`` does not name its clients one by one, each gets the most exposed client's.
 
-    Parameters
-    ----------
-    exposure : Exposure
-        What one adversary has seen of the training.
-    event : Event
-        One evaluation as that adversary sees it.
-    counts : mapping
-        How often each client may have answered; not empty.
+    Args:
+        exposure: What one adversary has seen of the training.
+        event: One evaluation as that adversary sees it.
+        counts: How often each client may have answered; not empty.
     """
     assumed = exposure.assumptions
     if isinstance(event, SummedEvent):

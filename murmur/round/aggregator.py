@@ -34,12 +34,10 @@ class Summation:
     ``outcome`` is the phase's: a summation notes there who fails, whose data may have been
     released, and what its own messages weigh.
 
-    Attributes
-    ----------
-    added : SumAccumulator or RowStore
-        What has been added so far; audits' canaries are added to it at the end.
-    side_by_side : bool
-        Whether a node's contribution has a part for each of its clients; else it is their sum.
+    Attributes:
+        added: What has been added so far; audits' canaries are added to it at the end.
+        side_by_side: Whether a node's contribution has a part for each of its clients; else it is
+            their sum.
     """
 
     added: SumAccumulator | RowStore
@@ -73,27 +71,19 @@ class Summation:
 class Aggregator:
     """How the phases of one kind are summed, the trainings of a run or its evaluations.
 
-    Parameters
-    ----------
-    setup : SumSetup
-        Its ``secure_sums`` say whether sums are secure, and how strictly.
-    usual : int
-        How many clients a phase asks by configuration; a cohort may be smaller.
-    stream : str
-        The purpose under which groups are drawn, one for each kind of phase.
-    rows : bool
-        Whether each client's contribution is needed, which secure sums cannot give.
+    Args:
+        setup: Its ``secure_sums`` say whether sums are secure, and how strictly.
+        usual: How many clients a phase asks by configuration; a cohort may be smaller.
+        stream: The purpose under which groups are drawn, one for each kind of phase.
+        rows: Whether each client's contribution is needed, which secure sums cannot give.
 
-    Attributes
-    ----------
-    run : str
-        Names this process's secure sums; no draw follows from it.
-    journal : Path or None
-        The file of a secure sum that an interruption must not lose; None: nothing is kept.
-    least_survivors : int
-        The fewest clients that any sum was over; 0 where none was taken.
-    resumed_round : int or None
-        The number of the one phase that a killed server may have asked before; None: of the next.
+    Attributes:
+        run: Names this process's secure sums; no draw follows from it.
+        journal: The file of a secure sum that an interruption must not lose; None: nothing is
+            kept.
+        least_survivors: The fewest clients that any sum was over; 0 where none was taken.
+        resumed_round: The number of the one phase that a killed server may have asked before;
+            None: of the next.
     """
 
     def __init__(self, setup: SumSetup, usual: int, stream: str, rows: bool = False) -> None:

@@ -42,36 +42,23 @@ class ClientEvaluation(ABC):
     The strategy calls ``messages`` after each round and ``take`` with the replies. A subclass says
     what is asked and how figures come of it.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        Of the run.
-    clients : int
-        How many are asked, all if there are fewer.
-    every : int
-        Rounds from one evaluation to the next.
-    show_clean : bool
-        Ask simulated clients for the unprotected result too.
+    Args:
+        setup: Of the run.
+        clients: How many are asked, all if there are fewer.
+        every: Rounds from one evaluation to the next.
+        show_clean: Ask simulated clients for the unprotected result too.
 
-    Attributes
-    ----------
-    summed : bool
-        RowSummation are added up, and their noise may be shared.
-    unit : Unit
-        Whom one row protects.
-    name : str
-        Of the evaluation, in the statement's warnings.
-    participations : Counter
-        How often each client may have released a row.
-    outcome : Outcome
-        Of the last evaluation's protected phase.
-    scores : dict
-        Figures of the last round's evaluation; empty where none was due or nobody answered.
+    Attributes:
+        summed: RowSummation are added up, and their noise may be shared.
+        unit: Whom one row protects.
+        name: Of the evaluation, in the statement's warnings.
+        participations: How often each client may have released a row.
+        outcome: Of the last evaluation's protected phase.
+        scores: Figures of the last round's evaluation; empty where none was due or nobody
+            answered.
 
-    Raises
-    ------
-    ValueError
-        A count is below 1, or the run's sums or model do not go with this evaluation.
+    Raises:
+        ValueError: A count is below 1, or the run's sums or model do not go with this evaluation.
     """
 
     summed: bool = False

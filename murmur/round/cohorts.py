@@ -30,18 +30,12 @@ class Schedule:
     first two follow from the run's seed, which everybody knows: no privacy is gained from them. The
     third is drawn from the noise stream, and amplifies where the server is trusted.
 
-    Attributes
-    ----------
-    kind : str
-        "random", "rotate" or "poisson".
-    clients : int
-        Of the federation; their ids are 0 to clients − 1.
-    size : int
-        Of a cohort; expected, where that is a Poisson sample.
-    rounds : int
-        Of the run.
-    seed : int
-        The run's.
+    Attributes:
+        kind: "random", "rotate" or "poisson".
+        clients: Of the federation; their ids are 0 to clients − 1.
+        size: Of a cohort; expected, where that is a Poisson sample.
+        rounds: Of the run.
+        seed: The run's.
     """
 
     kind: str
@@ -131,12 +125,10 @@ class Weights:
 
     Weights are public and declared before any data are read: one that follows the data is data.
 
-    Attributes
-    ----------
-    of : callable
-        A client's weight, a whole number, by its id.
-    least, greatest : int
-        Between these all weights lie. The noise of others hides a client less the more it weighs.
+    Attributes:
+        of: A client's weight, a whole number, by its id.
+        least, greatest: Between these all weights lie. The noise of others hides a client less the
+            more it weighs.
     """
 
     of: Weigh

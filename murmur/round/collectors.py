@@ -28,13 +28,10 @@ class Collector:
     The node half of a summation; one is made for each message. ``event`` is asked before the
     charge, ``add`` after it, and the rest once all have been added.
 
-    Attributes
-    ----------
-    clients : list of int
-        Whose releases are in it, in order.
-    arrays : mapping
-        The contribution by name of array; none where nobody has answered. A list is the rows of an
-        array, which need not lie side by side in memory.
+    Attributes:
+        clients: Whose releases are in it, in order.
+        arrays: The contribution by name of array; none where nobody has answered. A list is the
+            rows of an array, which need not lie side by side in memory.
     """
 
     clients: list[int]
@@ -130,21 +127,15 @@ class MaskedSum(PerClientRows):
     A masked vector is random to whoever does not know the masks. The server learns the sum over
     enough clients or nothing, so that a release whose mechanism says so costs less in it.
 
-    Parameters
-    ----------
-    parties : SecureParties
-        The clients with their secrets, and their state from the phases before.
-    content : RecordDict
-        The message: what is asked, and phase MASK of the protocol. RequestError where that is
-        malformed.
-    kind : str
-        Flower's type of the message.
-    run : RunFacts
-        What all releases of the run have in common.
-    charged : bool
-        Whether the ledger knows this message; nothing has left then, since one that has an answer
-        is not collected again. A ledger that does not know it, though these clients have masked
-        for it, is an older one put in its place.
+    Args:
+        parties: The clients with their secrets, and their state from the phases before.
+        content: The message: what is asked, and phase MASK of the protocol. RequestError where
+            that is malformed.
+        kind: Flower's type of the message.
+        run: What all releases of the run have in common.
+        charged: Whether the ledger knows this message; nothing has left then, since one that has
+            an answer is not collected again. A ledger that does not know it, though these clients
+            have masked for it, is an older one put in its place.
     """
 
     name = "masked"
@@ -236,25 +227,16 @@ def collector_for(
     Where the run masks, unmasked contributions are rejected, rows included: each would be one
     client's own.
 
-    Parameters
-    ----------
-    parties : SecureParties
-        The clients that live here.
-    content : RecordDict
-        The message.
-    kind : str
-        Flower's type of the message.
-    run : RunFacts
-        What all its releases have in common.
-    is_charged : callable
-        Whether the ledger knows the message.
-    summed : bool
-        Whether contributions are sums; else each client's is a row.
+    Args:
+        parties: The clients that live here.
+        content: The message.
+        kind: Flower's type of the message.
+        run: What all its releases have in common.
+        is_charged: Whether the ledger knows the message.
+        summed: Whether contributions are sums; else each client's is a row.
 
-    Raises
-    ------
-    RequestError
-        The server wants masks and the run has none.
+    Raises:
+        RequestError: The server wants masks and the run has none.
     """
     record = content.config_records.get(RECORD)
     if not parties.is_on:

@@ -118,35 +118,21 @@ class _Released(NamedTuple):
 class Host:
     """Everything that lives once per process and thread, and serves every client asked for.
 
-    Attributes
-    ----------
-    site : Site
-        Where clients live.
-    client_ids : collection of int
-        Who lives here.
-    facts : RunFacts
-        What all answers of the run have in common.
-    client : Client
-        The algorithm's client half.
-    data : Data
-        Of the clients.
-    ledger : Ledger
-        In which every release is charged before it leaves.
-    secure : SecureParties
-        The clients' part in secure sums, with their secrets.
-    evaluator : Client or None
-        Answers the purposes of an evaluation, which the client half does not have.
-    noise : callable
-        Where each release's noise comes from.
-    train : callable or None
-        What trains in place of the client half; see the head of this file.
-    parse : callable
-        Gives a message's tasks.
-    account : callable
-        Under which id the ledger counts what a client releases, where messages name clients by
-        their places in a cohort.
-    stack : int
-        How many clients may train at once.
+    Attributes:
+        site: Where clients live.
+        client_ids: Who lives here.
+        facts: What all answers of the run have in common.
+        client: The algorithm's client half.
+        data: Of the clients.
+        ledger: In which every release is charged before it leaves.
+        secure: The clients' part in secure sums, with their secrets.
+        evaluator: Answers the purposes of an evaluation, which the client half does not have.
+        noise: Where each release's noise comes from.
+        train: What trains in place of the client half; see the head of this file.
+        parse: Gives a message's tasks.
+        account: Under which id the ledger counts what a client releases, where messages name
+            clients by their places in a cohort.
+        stack: How many clients may train at once.
     """
 
     site: Site

@@ -27,16 +27,12 @@ class OwnModels:
     is in a checkpoint: a figure that was not read before a kill is lost, and nothing else depends
     on it.
 
-    Parameters
-    ----------
-    setup : ServerSetup
-        Of the run.
-    sums : Aggregator
-        The strategy's; reports are summed in the clear even where trainings are summed securely.
-    names : sequence of str
-        Of the figures in [0, 1] that a client reports, in order.
-    every : int
-        Rounds between two questions, and one after the last; 0: after the last only.
+    Args:
+        setup: Of the run.
+        sums: The strategy's; reports are summed in the clear even where trainings are summed
+            securely.
+        names: Of the figures in [0, 1] that a client reports, in order.
+        every: Rounds between two questions, and one after the last; 0: after the last only.
     """
 
     def __init__(

@@ -81,25 +81,17 @@ class AuditCanaries(Protocol):
 class Phase:
     """``question`` on its way to a cohort and back: ``ask``, send, ``take``; each once.
 
-    Parameters
-    ----------
-    question : Question
-        What each client of the cohort is asked.
-    sums : Aggregator
-        How this kind of phase is summed.
-    setup : SumSetup
-        Of the run; says on which nodes clients are.
-    quorum : float
-        The share of the cohort that must answer for the total to count; 0: whoever answers counts.
-    canaries : AuditCanaries or None
-        Join a phase that counts.
+    Args:
+        question: What each client of the cohort is asked.
+        sums: How this kind of phase is summed.
+        setup: Of the run; says on which nodes clients are.
+        quorum: The share of the cohort that must answer for the total to count; 0: whoever answers
+            counts.
+        canaries: Join a phase that counts.
 
-    Attributes
-    ----------
-    summation : Summation
-        Adds up this phase's answers.
-    outcome : Outcome
-        What has happened so far.
+    Attributes:
+        summation: Adds up this phase's answers.
+        outcome: What has happened so far.
     """
 
     def __init__(
@@ -154,9 +146,7 @@ class Phase:
         A node that has not replied has failed, and its clients' data may have been released. Under
         secure sums the phases after masking take place in here.
 
-        Returns
-        -------
-        Outcome
+        Returns:
             Complete. ``total`` and ``weight`` mean something only where it is ``accepted``.
         """
         outcome = self.outcome

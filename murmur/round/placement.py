@@ -31,12 +31,9 @@ POLL_SECONDS = 3.0  # Flower's own interval between two looks
 class Placement:
     """Where the clients of a cohort are at this moment.
 
-    Attributes
-    ----------
-    asked : dict
-        {node: client ids}.
-    away : dict
-        {client: why nobody can ask it now}.
+    Attributes:
+        asked: {node: client ids}.
+        away: {client: why nobody can ask it now}.
     """
 
     asked: dict[int, list[int]]
@@ -62,14 +59,11 @@ class ClientPlacement(Protocol):
 class SimulatedPlacement(ClientPlacement):
     """A simulation's nodes: each takes an even share of whoever is asked.
 
-    Attributes
-    ----------
-    ledger : Path or None
-        That of all its clients, if it can be read here. A charge comes before anything leaves, so
-        whoever was not charged has released nothing. None: all count as released.
-    shares : int or None
-        Into how many, where an interrupted round is asked again: a client answers the same message
-        only. None: one for each node.
+    Attributes:
+        ledger: That of all its clients, if it can be read here. A charge comes before anything
+            leaves, so whoever was not charged has released nothing. None: all count as released.
+        shares: Into how many, where an interrupted round is asked again: a client answers the same
+            message only. None: one for each node.
     """
 
     def __init__(self) -> None:
@@ -102,14 +96,10 @@ class SimulatedPlacement(ClientPlacement):
 class DevicePlacement(ClientPlacement):
     """Devices: whoever is hosted by a node that is online, once the quorum is there.
 
-    Parameters
-    ----------
-    enrolment : Enrolment
-        Which node hosts whom; a node that is not in it is asked for nothing.
-    quorum : float
-        Share of the asked that must be online, else nobody is asked and nobody pays.
-    timeout : float
-        Seconds to wait for them.
+    Args:
+        enrolment: Which node hosts whom; a node that is not in it is asked for nothing.
+        quorum: Share of the asked that must be online, else nobody is asked and nobody pays.
+        timeout: Seconds to wait for them.
     """
 
     def __init__(self, enrolment: "Enrolment", quorum: float, timeout: float) -> None:
@@ -152,10 +142,8 @@ class DevicePlacement(ClientPlacement):
 class Enrolment:
     """The enrolment table: which clients each enrolled key hosts; immutable.
 
-    Attributes
-    ----------
-    clients : mapping
-        {public key (PEM): ids}; every key and every id is there once.
+    Attributes:
+        clients: {public key (PEM): ids}; every key and every id is there once.
     """
 
     clients: Mapping[bytes, tuple[int, ...]]

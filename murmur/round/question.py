@@ -32,34 +32,22 @@ _FACTS = {
 class Question:
     """What the clients of a cohort are asked, each the same.
 
-    Parameters
-    ----------
-    purpose : str
-        What for; each client answers once for each (run, round, purpose), and each answer is
-        charged by itself.
-    number : int
-        The round, from 1 on.
-    cohort : sequence of int
-        The clients, ascending.
-    model : float32 array (d,)
-        From which they start.
-    codec : Codec
-        The form of their answers.
-    event : callable or None
-        Gives what one answer costs; None for a report to the researcher of a simulation, which is
-        no part of the protocol: nothing is charged, a device refuses it.
-    arrays, settings : mappings
-        What they need beside the model.
-    weights : Weights
-        How much each counts.
-    kind : str
-        Flower's type of message: "train", "evaluate" or "query".
-    alone : bool
-        Whether each client gets a message of its own, which then does not depend on how many nodes
-        there are. After a crash the same message goes out again, and its ledger answers with what
-        it stored.
-    sent : Array or None
-        ``model`` as it travels, where it is at hand; else it is made of ``model``.
+    Args:
+        purpose: What for; each client answers once for each (run, round, purpose), and each answer
+            is charged by itself.
+        number: The round, from 1 on.
+        cohort: The clients, ascending.
+        model: (d,) float32. From which they start.
+        codec: The form of their answers.
+        event: Gives what one answer costs; None for a report to the researcher of a simulation,
+            which is no part of the protocol: nothing is charged, a device refuses it.
+        arrays, settings: What they need beside the model.
+        weights: How much each counts.
+        kind: Flower's type of message: "train", "evaluate" or "query".
+        alone: Whether each client gets a message of its own, which then does not depend on how
+            many nodes there are. After a crash the same message goes out again, and its ledger
+            answers with what it stored.
+        sent: ``model`` as it travels, where it is at hand; else it is made of ``model``.
     """
 
     purpose: str
@@ -107,27 +95,21 @@ class Outcome:
     A phase fills it in from ``ask`` to ``take``; the strategy puts it in the round's row, and what
     a checkpoint must know of a round that is over is ``facts``.
 
-    Attributes
-    ----------
-    asked : dict
-        The cohort by node. ``unavailable``: how many of it no node could be asked for.
-    answered : list of int
-        The clients in the total, ascending.
-    failed, accused : dict
-        Who did not contribute, and why; who was proven to have lied in a secure sum.
-    possibly_released : list of int
-        Clients whose data may have been released: they have answered, or their node failed in a way
-        that does not exclude it. Each takes this phase's event into its account.
-    sum_sizes : list of int
-        Over how many clients each sum is that the server has seen, or would have with secure sums.
-    accepted : bool
-        Whether enough have answered for the total to be used.
-    bytes_down, bytes_up : int
-        What was sent and accepted, had each client a node of its own.
-    total : int64 array
-        The sum (shape); or each client's row (answered, *shape), in the order of ``answered``.
-    weight : int
-        Of all that is in the total.
+    Attributes:
+        asked: The cohort by node. ``unavailable``: how many of it no node could be asked for.
+        answered: The clients in the total, ascending.
+        failed, accused: Who did not contribute, and why; who was proven to have lied in a secure
+            sum.
+        possibly_released: Clients whose data may have been released: they have answered, or their
+            node failed in a way that does not exclude it. Each takes this phase's event into its
+            account.
+        sum_sizes: Over how many clients each sum is that the server has seen, or would have with
+            secure sums.
+        accepted: Whether enough have answered for the total to be used.
+        bytes_down, bytes_up: What was sent and accepted, had each client a node of its own.
+        total: The sum (shape); or each client's row (answered, *shape), in the order of
+            ``answered``.
+        weight: Of all that is in the total.
     """
 
     number: int

@@ -107,44 +107,34 @@ class Rounds:
     model leaves before. A server that is resumed there has ``outcome`` as it was then, asks nobody
     to train, and draws nothing. Secret cohorts are drawn with the state before their round.
 
-    Parameters
-    ----------
-    algorithm : Algorithm
-        What is asked, and what becomes of the answers.
-    setup : ServerSetup
-        Budget, cohorts, placement, seed.
+    Args:
+        algorithm: What is asked, and what becomes of the answers.
+        setup: Budget, cohorts, placement, seed.
 
-    Attributes
-    ----------
-    sums : Aggregator
-        How trainings are summed, in the clear or securely, and who has lied in a secure sum.
-    members : int64 array or None
-        Those who may be asked in rounds, ascending; None: all, by the setup's schedule.
-    participations : Counter
-        How often each client may have released something, failed nodes' clients included.
-    before : Counter
-        Of these, how often before the rounds; kept where ``Claims.before`` says what that costs.
-    first_round : int
-        Rounds already done by an interrupted run; Flower counts from 1 again after a resume.
-    outcome : Outcome
-        The last round's training, and what its evaluation and stages add to the round's row.
-    phase : Phase or None
-        The training that is under way; None between two.
-    model : float32 array (d,)
-        The global model that the present round began with, read-only.
-    keep : callable
-        Called with each new model before it leaves; does nothing unless the run keeps checkpoints.
-    drawn : tuple
-        The number of the round whose cohort was drawn last, and that cohort.
-    silent_rounds : int
-        Rounds in a row without an answer or an accusation; the run ends at ``PATIENCE`` of them.
-    evaluation : ClientEvaluation or None
-        The evaluation on clients that ``switch_on`` has added; None: clients are not evaluated.
-    own_models : OwnModels or None
-        Where what is scored are models that clients keep: what a simulation's researcher sees of
-        them. It takes the place of an evaluation on clients.
-    canaries : AuditCanaries or None
-        An audit's canaries, which join every training that counts; None: there is no such audit.
+    Attributes:
+        sums: How trainings are summed, in the clear or securely, and who has lied in a secure sum.
+        members: Those who may be asked in rounds, ascending; None: all, by the setup's schedule.
+        participations: How often each client may have released something, failed nodes' clients
+            included.
+        before: Of these, how often before the rounds; kept where ``Claims.before`` says what that
+            costs.
+        first_round: Rounds already done by an interrupted run; Flower counts from 1 again after a
+            resume.
+        outcome: The last round's training, and what its evaluation and stages add to the round's
+            row.
+        phase: The training that is under way; None between two.
+        model: (d,) float32. The global model that the present round began with, read-only.
+        keep: Called with each new model before it leaves; does nothing unless the run keeps
+            checkpoints.
+        drawn: The number of the round whose cohort was drawn last, and that cohort.
+        silent_rounds: Rounds in a row without an answer or an accusation; the run ends at
+            ``PATIENCE`` of them.
+        evaluation: The evaluation on clients that ``switch_on`` has added; None: clients are not
+            evaluated.
+        own_models: Where what is scored are models that clients keep: what a simulation's
+            researcher sees of them. It takes the place of an evaluation on clients.
+        canaries: An audit's canaries, which join every training that counts; None: there is no
+            such audit.
     """
 
     def __init__(self, algorithm: Algorithm, setup: ServerSetup) -> None:
@@ -334,12 +324,9 @@ class Rounds:
         are sums, and they are secure, or simulated as such. Answers before the rounds are added to
         the rounds' for each client.
 
-        Parameters
-        ----------
-        claimed : pair of float or None
-            What the paper's theorem states: ε of one round, and of the whole run.
-        before : Event or None
-            What an answer before the rounds releases, where rounds release something else.
+        Args:
+            claimed: What the paper's theorem states: ε of one round, and of the whole run.
+            before: What an answer before the rounds releases, where rounds release something else.
         """
         release = self.algorithm.release_event
         return Claims(
@@ -357,14 +344,10 @@ class Rounds:
 
         Uploads are read one by one; nothing is hidden in a sum, or counts on a trusted server.
 
-        Parameters
-        ----------
-        path : callable
-            Gives all that a client (its id) has released so far, as one event.
-        adversary : str
-            Who sees the clients' messages.
-        claimed : pair of float or None
-            As for ``claims``.
+        Args:
+            path: Gives all that a client (its id) has released so far, as one event.
+            adversary: Who sees the clients' messages.
+            claimed: As for ``claims``.
         """
         algorithm = self.algorithm
         releases = self.setup.budget.releases

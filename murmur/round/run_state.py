@@ -29,28 +29,19 @@ _SUMS = ("least_survivors", "blame")
 class RunState:
     """A run after a round, or after the training of the round that follows.
 
-    Attributes
-    ----------
-    round : int
-        The last finished round; 0: none, and ``model`` is the initial one.
-    model : float32 array (d,)
-        The global parameters.
-    trained : Outcome or None
-        Of round ``round`` + 1, where all else is as after its training, and it is not evaluated
-        yet; None otherwise.
-    participations : dict
-        How often each client may have released something. The statement charges by these, so they
-        are never lost with a round.
-    before : dict
-        Of these, how often before the rounds, where that is another release.
-    cohort : (int, int64 array) or None
-        The next round's number and its clients, where cohorts are secret.
-    num_nodes : int
-        How many nodes share the cohort of the round that comes next; 0: not known.
-    algorithm, sums : dict of arrays
-        What the algorithm and the sums of its trainings remember.
-    evaluation, canaries : dict of arrays
-        The same of an evaluation on clients and of an audit's canaries; empty without one.
+    Attributes:
+        round: The last finished round; 0: none, and ``model`` is the initial one.
+        model: (d,) float32. The global parameters.
+        trained: Of round ``round`` + 1, where all else is as after its training, and it is not
+            evaluated yet; None otherwise.
+        participations: How often each client may have released something. The statement charges by
+            these, so they are never lost with a round.
+        before: Of these, how often before the rounds, where that is another release.
+        cohort: The next round's number and its clients, where cohorts are secret.
+        num_nodes: How many nodes share the cohort of the round that comes next; 0: not known.
+        algorithm, sums: What the algorithm and the sums of its trainings remember.
+        evaluation, canaries: The same of an evaluation on clients and of an audit's canaries;
+            empty without one.
     """
 
     round: int

@@ -33,18 +33,12 @@ class SecureParties:
     changes is on disk, for all of its clients by one write of each file, before any answer leaves.
     A subclass may know its one party under another id (``murmur.flower.client``).
 
-    Attributes
-    ----------
-    site : Site
-        Whose folder holds the secrets.
-    client_ids : collection of int
-        Who lives here.
-    rules : OwnerRules
-        What terms the clients accept.
-    is_on : bool
-        Whether this run's clients mask what they release.
-    started : str
-        Digest of the configuration that they were started with (``SumSetup.started``).
+    Attributes:
+        site: Whose folder holds the secrets.
+        client_ids: Who lives here.
+        rules: What terms the clients accept.
+        is_on: Whether this run's clients mask what they release.
+        started: Digest of the configuration that they were started with (``SumSetup.started``).
     """
 
     site: Site
@@ -168,14 +162,10 @@ class Request:
     KeyError, TypeError or ValueError if it is malformed; ``parse_request`` makes that a
     RequestError.
 
-    Attributes
-    ----------
-    run, round : str, int
-        Which sum it is about, in the server's words.
-    phase : Phase
-        Which phase of it.
-    messages : dict
-        What each client is sent, in bytes.
+    Attributes:
+        run, round: Which sum it is about, in the server's words.
+        phase: Which phase of it.
+        messages: What each client is sent, in bytes.
     """
 
     def __init__(self, record: ConfigRecord) -> None:

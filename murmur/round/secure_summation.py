@@ -58,23 +58,15 @@ def modulus_bits(codec: Codec, weight: int) -> int:
 class SecureSummation(Summation):
     """The secure sums of one phase, one for each group; see ``Summation`` for the methods.
 
-    Parameters
-    ----------
-    sums : Aggregator
-        What lasts from phase to phase.
-    question : Question
-        What each client is asked.
-    event : Event
-        What one release costs by itself.
+    Args:
+        sums: What lasts from phase to phase.
+        question: What each client is asked.
+        event: What one release costs by itself.
 
-    Attributes
-    ----------
-    added : SumAccumulator
-        Over all groups that were revealed so far.
-    journal : Journal
-        From which an interrupted phase goes on.
-    spoiled : list of tuples of int
-        Who was in sums that were impossible: by these, group testing names liars.
+    Attributes:
+        added: Over all groups that were revealed so far.
+        journal: From which an interrupted phase goes on.
+        spoiled: Who was in sums that were impossible: by these, group testing names liars.
     """
 
     side_by_side = True
@@ -276,18 +268,12 @@ def _hear(each: SecureServer, replies: Replies) -> dict[int, bytes]:
 class Exchange:
     """The protocol's phases as Flower messages: one to each node, for all of its clients.
 
-    Attributes
-    ----------
-    setup : SumSetup
-        Says how long a phase may take, and of which type messages are.
-    run : str
-        Names the server's run and differs between runs.
-    outcome : Outcome
-        Who fails is noted in it; its ``asked`` says which node hosts whom.
-    grid : Grid
-        By which nodes are reached.
-    journal : Journal
-        Holds the replies of phases that were over before an interruption.
+    Attributes:
+        setup: Says how long a phase may take, and of which type messages are.
+        run: Names the server's run and differs between runs.
+        outcome: Who fails is noted in it; its ``asked`` says which node hosts whom.
+        grid: By which nodes are reached.
+        journal: Holds the replies of phases that were over before an interruption.
     """
 
     setup: SumSetup
@@ -388,23 +374,17 @@ class Journal:
     client's. With the same terms and replies it sends the same messages, which get the same
     answers.
 
-    Attributes
-    ----------
-    purpose, number : str, int
-        The phase's, and its round's: what comes before the rounds has the number of the first.
-    path : Path or None
-        The run's file of sums, which each phase's replace; None: nothing is kept.
-    terms : list of SumTerms
-        Of each group's sum; empty before the clients were asked.
-    masked : list of (clients, total), or None
-        Of each group: whose vectors are in it, and the masked total; None before MASK is over.
-    asked : bytes
-        Digest of what clients were asked in phase MASK.
+    Attributes:
+        purpose, number: The phase's, and its round's: what comes before the rounds has the number
+            of the first.
+        path: The run's file of sums, which each phase's replace; None: nothing is kept.
+        terms: Of each group's sum; empty before the clients were asked.
+        masked: Of each group: whose vectors are in it, and the masked total; None before MASK is
+            over.
+        asked: Digest of what clients were asked in phase MASK.
 
-    Raises
-    ------
-    RunError
-        The file is not what was written, or another version wrote it in this phase.
+    Raises:
+        RunError: The file is not what was written, or another version wrote it in this phase.
     """
 
     def __init__(self, purpose: str, number: int, path: Path | None) -> None:

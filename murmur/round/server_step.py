@@ -23,12 +23,9 @@ Moment = NDArray[np.float64]
 class Sgd:
     """w ← w + η Δ; with η = 1 the mean of the clients' models.
 
-    Attributes
-    ----------
-    learning_rate : float
-        η, above 0; ValueError for any other.
-    moments : dict
-        What is kept from round to round, by its letter; empty before the first step.
+    Attributes:
+        learning_rate: η, above 0; ValueError for any other.
+        moments: What is kept from round to round, by its letter; empty before the first step.
     """
 
     def __init__(self, *, learning_rate: float) -> None:

@@ -29,26 +29,17 @@ if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app ma
 class SumSetup:
     """What a phase and its sums need to know of a run.
 
-    Attributes
-    ----------
-    seed : int
-        From which all draws follow that are no noise.
-    num_clients : int
-        Clients of the federation.
-    seeded_noise : bool
-        For reproductions; the statement is then void.
-    secure_sums : SecureSumSettings
-        Whether clients mask what they send.
-    round_timeout : float
-        Seconds for a phase.
-    placement : ClientPlacement
-        Which node is asked for which client.
-    strategy : str
-        Its name in the configuration, which clients compare with their own.
-    query : str
-        Flower's type of the messages of secure sums.
-    started : str
-        Digest of the configuration that clients are started with, to which sums are bound.
+    Attributes:
+        seed: From which all draws follow that are no noise.
+        num_clients: Clients of the federation.
+        seeded_noise: For reproductions; the statement is then void.
+        secure_sums: Whether clients mask what they send.
+        round_timeout: Seconds for a phase.
+        placement: Which node is asked for which client.
+        strategy: Its name in the configuration, which clients compare with their own.
+        query: Flower's type of the messages of secure sums.
+        started: Digest of the configuration that clients are started with, to which sums are
+            bound.
     """
 
     seed: int
@@ -71,30 +62,18 @@ class SumSetup:
 class ServerSetup(SumSetup):
     """What the ServerApp gives to a strategy, beside what sums need.
 
-    Attributes
-    ----------
-    trainer : Trainer
-        The model on the server, for its first parameters and its test.
-    public : float32 array (P, C, H, W)
-        The unlabelled pool, which everybody may see.
-    test : Examples
-        The server's own test set.
-    budget : Budget
-        ε and δ, for how many rounds, and against whom.
-    cohort_size : int
-        How many clients a round samples.
-    quorum : float
-        The share of the cohort that must answer for a round to count, in (0, 1].
-    client_sizes : tuple of int, or None
-        Examples of every client, public by configuration; None: they are not public.
-    schedule : Schedule or None
-        Who is asked when; None: random cohorts.
-    metrics : mapping
-        Further scores on the test set, by name.
-    split : str
-        The statement's sentence on owners' rows outside of clients, if there are any.
-    warnings : tuple of str
-        What the statement says beside the strategy's own warnings, of the data.
+    Attributes:
+        trainer: The model on the server, for its first parameters and its test.
+        public: (P, C, H, W) float32. The unlabelled pool, which everybody may see.
+        test: The server's own test set.
+        budget: ε and δ, for how many rounds, and against whom.
+        cohort_size: How many clients a round samples.
+        quorum: The share of the cohort that must answer for a round to count, in (0, 1].
+        client_sizes: Examples of every client, public by configuration; None: they are not public.
+        schedule: Who is asked when; None: random cohorts.
+        metrics: Further scores on the test set, by name.
+        split: The statement's sentence on owners' rows outside of clients, if there are any.
+        warnings: What the statement says beside the strategy's own warnings, of the data.
     """
 
     trainer: "Trainer"

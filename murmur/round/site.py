@@ -25,19 +25,14 @@ SUMS = "secure_sum"  # the folder of what a secure sum needs
 class Site(ABC):
     """Where clients live, and what leaves it beside their releases.
 
-    Attributes
-    ----------
-    folder : Path
-        Of the ledger, the clients' state and the log of errors.
-    run : str
-        The run's name in the ledger.
-    policy : Policy
-        What the owner lets out.
-    free_reports : bool
-        Whether a report that costs nothing may leave, as to the researcher of a simulation.
-    in_blocks : bool
-        Whether the ledger has one entry for many clients that are charged alike, and the policy is
-        asked once for all of them that have spent the same.
+    Attributes:
+        folder: Of the ledger, the clients' state and the log of errors.
+        run: The run's name in the ledger.
+        policy: What the owner lets out.
+        free_reports: Whether a report that costs nothing may leave, as to the researcher of a
+            simulation.
+        in_blocks: Whether the ledger has one entry for many clients that are charged alike, and
+            the policy is asked once for all of them that have spent the same.
     """
 
     folder: Path
@@ -67,12 +62,9 @@ class Site(ABC):
 class SimulatedSite(Site):
     """Virtual clients of one run in its folder: its server is the researcher's, who is told why.
 
-    Attributes
-    ----------
-    policy : Policy
-        What a trial is held to; without one all is allowed, and counted all the same.
-    free_reports : bool
-        True unless the trial is to behave as a device with this policy.
+    Attributes:
+        policy: What a trial is held to; without one all is allowed, and counted all the same.
+        free_reports: True unless the trial is to behave as a device with this policy.
     """
 
     free_reports: bool = field(default=True, kw_only=True)
@@ -114,14 +106,10 @@ class SimulatedSite(Site):
 class DeviceSite(Site):
     """A device: its server hears one sentence of whatever goes wrong, and no report is free.
 
-    Attributes
-    ----------
-    folder : Path
-        The device's own, for all runs together: one ledger counts a client's whole life.
-    run : str
-        The run's name, in a server's words.
-    policy : Policy
-        The owner's. One that is missing or cannot be read refuses everything.
+    Attributes:
+        folder: The device's own, for all runs together: one ledger counts a client's whole life.
+        run: The run's name, in a server's words.
+        policy: The owner's. One that is missing or cannot be read refuses everything.
     """
 
     @property

@@ -35,13 +35,10 @@ from murmur.round.secure_summation import SecureSummation
 class PlainSummation(Summation):
     """The server adds up what it can read.
 
-    Parameters
-    ----------
-    sums : Aggregator
-        Has the groups that secure sums would have been over, whose sizes a simulation of them
-        reports.
-    question : Question
-        What each client is asked; one of another weight than its public one is refused.
+    Args:
+        sums: Has the groups that secure sums would have been over, whose sizes a simulation of
+            them reports.
+        question: What each client is asked; one of another weight than its public one is refused.
     """
 
     side_by_side = False

@@ -65,21 +65,15 @@ class TaskError(ValueError):
 class Task:
     """What the server asks of one client in one round; everything in it may be hostile.
 
-    Attributes
-    ----------
-    round : int
-        From 1 on.
-    client : int
-        The id of whoever is asked.
-    model : float32 array (d,)
-        Flat parameters.
-    arrays, settings : mappings
-        What the algorithm's server half sends beside the model.
-    purpose : str
-        "train", or another stage that the algorithm has ("label", "evaluate"). A client answers
-        once for each (run, round, purpose), and each answer is charged by itself.
-    message : RecordDict or None
-        All that was sent, for foreign code that reads more than a task (``murmur.round.host``).
+    Attributes:
+        round: From 1 on.
+        client: The id of whoever is asked.
+        model: (d,) float32. Flat parameters.
+        arrays, settings: What the algorithm's server half sends beside the model.
+        purpose: "train", or another stage that the algorithm has ("label", "evaluate"). A client
+            answers once for each (run, round, purpose), and each answer is charged by itself.
+        message: All that was sent, for foreign code that reads more than a task
+            (``murmur.round.host``).
     """
 
     round: int
@@ -95,16 +89,11 @@ class Task:
 class RunFacts:
     """What all answers of a run have in common, and the owner's policy judges by.
 
-    Attributes
-    ----------
-    algorithm : str
-        Its name, as policies and secure sums know it.
-    delta : float
-        For which ε is computed.
-    rounds : int
-        A budget for the whole run is shared out over so many.
-    noise : str
-        "os", or "seeded": it follows from the run's seed, for reproductions only.
+    Attributes:
+        algorithm: Its name, as policies and secure sums know it.
+        delta: For which ε is computed.
+        rounds: A budget for the whole run is shared out over so many.
+        noise: "os", or "seeded": it follows from the run's seed, for reproductions only.
     """
 
     algorithm: str
@@ -127,12 +116,9 @@ class Client(Protocol):
     ``answer`` after. The first three depend on the task alone: what is charged or refused must not
     tell of data.
 
-    Attributes
-    ----------
-    summed : bool
-        Whether a node sums its clients' releases; else they travel as one row each.
-    purposes : tuple of str
-        What it can be asked for.
+    Attributes:
+        summed: Whether a node sums its clients' releases; else they travel as one row each.
+        purposes: What it can be asked for.
     """
 
     summed: bool

@@ -46,16 +46,11 @@ def reply_size(
 ) -> int:
     """Bytes of an accepted reply, had each of the node's clients a node of its own.
 
-    Parameters
-    ----------
-    content : RecordDict
-        The reply.
-    name : str
-        The record that says who answered.
-    codec : Codec, optional
-        The form in which one client's release travels, where its node sums.
-    weigh : callable, optional
-        A client's public weight, where its node sums; 1 by default.
+    Args:
+        content: The reply.
+        name: The record that says who answered.
+        codec: The form in which one client's release travels, where its node sums.
+        weigh: A client's public weight, where its node sums; 1 by default.
     """
     plain: dict[str, Any] = dict(content.config_records[name])
     nobody: dict[str, Any] = {"clients": [], "refused": [], "reasons": []}
