@@ -107,9 +107,9 @@ class Guard(Resident):
         return reply
 
     def _alone(self, message: Message) -> Ask | None:
-        """What an answer to a server without Murmur costs; None: it is refused.
+        """Returns the cost of an answer to a server without Murmur; None: it is refused.
 
-        The round is the server's word: which answer it is, for the ledger and for nothing else.
+        The server states the round, which numbers the answer in the ledger and nothing else.
         """
         rules = self.rules.unprotected
         if rules is None:
@@ -183,7 +183,7 @@ class LockedApp:
         self.started = False
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """What of the app's reply protection looks at: the arrays that were sent, and its metrics.
+        """Runs the app; returns what protection reads of its reply: the arrays sent and metrics.
 
         What the app keeps in ``Context.state`` stays in the device's folder, for the same run.
 
@@ -350,7 +350,7 @@ class _Watched:
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
-        """What it writes, up to the end that its own length names.
+        """Reads the process's answer, up to the length that the answer itself states.
 
         AppError where it ends, takes too long or too much, or writes more than ``largest``.
         """

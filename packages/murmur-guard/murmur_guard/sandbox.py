@@ -47,7 +47,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a locked process is left with.
+    """Limits of a locked process: its files, memory, processes and time.
 
     Attributes:
         folder: the one place where it writes; it may read and execute there too.
@@ -108,7 +108,7 @@ def lock(sandbox: Sandbox) -> None:
 
 
 def adopt_orphans() -> None:
-    """What this process's children leave behind becomes its own child, which it can wait for."""
+    """Adopts orphans of this process's children as its own, so that it can wait for them."""
     _call("prctl", _SUBREAPER, 1, 0, 0, 0)
 
 
@@ -240,7 +240,7 @@ def _restrict_files(sandbox: Sandbox) -> None:
 
 
 def programs() -> list[str]:
-    """What every locked process may read: the system's paths, and those of Python's packages."""
+    """Paths that every locked process may read: the system's and those of Python's packages."""
     own = filter(os.path.isabs, sys.path)
     return list(dict.fromkeys((*SYSTEM, sys.prefix, sys.base_prefix, *own)))
 

@@ -228,7 +228,7 @@ class _Source:
 
     @property
     def text(self) -> str:
-        """Of the whole module."""
+        """LLVM assembly of the module, with its forward and backward functions."""
         self._forward()
         self._backward()
         return str(self.module)
@@ -321,7 +321,7 @@ class _Source:
 
     @contextmanager
     def _loop(self, b: Any, count: Any) -> Iterator[Any]:
-        """What is built inside is done ``count`` times, at least once, for this index."""
+        """Builds a loop over the yielded index, run ``count`` times, at least once."""
         before = b.block
         head = b.append_basic_block()
         after = b.append_basic_block()
@@ -338,10 +338,10 @@ class _Source:
         b.position_at_end(after)
 
     def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
-        """What reads pixels beside a place's upper left corner.
+        """Returns the reader of pixels relative to a window's upper left corner.
 
-        ``images``: their address. ``image``: number of the image. ``row``: of the pooled output.
-        ``column``: of the pooled output.
+        ``images``: their address. ``image``: number of the image. ``row``, ``column``: of the
+        pooled output.
 
         Returns:
             (channel, y, x) -> the pixel in every lane, read once each.

@@ -38,7 +38,7 @@ _MOST_INPUTS = 65_536  # numbers in a client's images
 
 
 class Kind(NamedTuple):
-    """What clients that train in lockstep have in common.
+    """Training settings that clients in one lockstep group share.
 
     Attributes:
         examples: of each.
@@ -60,7 +60,7 @@ BatchBuffer = Callable[[int], tuple[Tensor, Tensor]]
 
 
 def can_lock(module: nn.Module, size: int) -> bool:
-    """Whether a supported sequence is small and plain enough; ``size``: its parameters."""
+    """Returns whether a supported sequence of ``size`` parameters can train in lockstep."""
     first, *layers = module.children()
     affine = [layer for layer in layers if type(layer) is nn.Linear]
     return (
@@ -110,7 +110,7 @@ class Lockstep:
         steps: int | None = None,
         proximal_mu: float = 0.0,
     ) -> list[Any]:
-        """What ``Trainer.train`` makes of each client, bit for bit.
+        """Trains clients in lockstep, with the results of ``Trainer.train`` bit for bit.
 
         Args:
             images: float32 (N, C, H, W).
@@ -149,7 +149,10 @@ class Lockstep:
     def _suits(
         self, images: Images, labels: NDArray[np.int64], shares: Sequence[ClientBatch], kind: Kind
     ) -> bool:
-        """Whether they may; what is wrong with one of them, it is told when it trains alone."""
+        """Returns whether these clients may train in lockstep.
+
+        Clients with invalid data may not: training alone raises the error.
+        """
         features = images[0].size
         if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MOST_INPUTS // features):
             return False
@@ -166,7 +169,7 @@ class Lockstep:
         return self._is_exact[kind]
 
     def _try(self, shape: tuple[int, ...], kind: Kind) -> bool:
-        """Whether made-up clients get the same bits both ways."""
+        """Returns whether synthetic clients get the same bits in lockstep as alone."""
         kind = kind._replace(steps=min(kind.steps, _TRIED_STEPS))
         rng = np.random.default_rng(0)
         count = WIDTH * kind.examples

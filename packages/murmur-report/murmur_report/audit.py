@@ -126,7 +126,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Bound:
-    """What the statement proves, or assumes, of releases that are attacked together.
+    """Bound on ε, proven or assumed, of releases that are attacked together.
 
     Attributes:
         releases: how many of one client; of models, the rounds of the run.
@@ -149,7 +149,7 @@ class Bound:
 
     @classmethod
     def of(cls, exposure: Exposure, statement: Statement, releases: int) -> "Bound":
-        """What the statement would say of them, as far as the adversary's view goes.
+        """Returns the statement's bound of ``releases`` in the adversary's view.
 
         Args:
             exposure: the adversary, and what one release costs against it.
@@ -165,10 +165,7 @@ class Bound:
 
     @classmethod
     def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> "Bound":
-        """What the statement says of all models, after a run that ``strategy`` has made.
-
-        ``rounds``: how many it had.
-        """
+        """Returns the statement's bound of all models after ``rounds`` rounds of ``strategy``."""
         [models] = [e for e in strategy.claims().exposures() if e.threat is Threat.CENTRAL]
         return cls._said(models, strategy.rounds.statement(), rounds, models.claimed_total)
 
@@ -428,7 +425,7 @@ def _summed(
 
 
 def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
-    """What clients release beside the rounds' answers: before the rounds, and evaluations.
+    """Yields releases beside the rounds' answers: before the rounds, and evaluations.
 
     Yields:
         Who reads it, with what it costs, and how it is made.
@@ -514,7 +511,7 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
 
 
 def first_task(strategy: CohortStrategy) -> Task:
-    """What the strategy asks the first client of its cohort in round 1, with the initial model."""
+    """Returns the task of the cohort's first client in round 1, with the initial model."""
     model = strategy.setup.initial_parameters()
     client = int(strategy.rounds.cohort(1)[0])
     arrays, settings = strategy.task(1, model)

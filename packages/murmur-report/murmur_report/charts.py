@@ -367,7 +367,7 @@ def line_channels(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
 
 
 def _are_settings(points: pandas.DataFrame) -> bool:
-    """Whether each line is a setting: then records need no second name."""
+    """Returns whether each line is a setting, so that records need no second name."""
     return bool((points["line"] == points["setting"]).all())
 
 
@@ -393,7 +393,7 @@ def score_axis(points: pandas.DataFrame, score: str, field: str = "mean") -> alt
 
 
 def tooltips(setting: str, *fields: str) -> list[alt.Tooltip]:
-    """What a pointer reads at a mark.
+    """Returns the tooltips of a mark.
 
     Args:
         setting: the field that names the mark.

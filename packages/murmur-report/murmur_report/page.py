@@ -237,7 +237,7 @@ def _component(run: Run, name: str) -> str:
 
 
 def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What every run's configuration has in common, as dotted keys and values."""
+    """Settings that all runs share, as dotted keys and values."""
     configs = [flat_texts(run.config) for run in runs if run.config]
     if not configs:
         return []
