@@ -45,7 +45,7 @@ _ENDED = (
 )
 # Bytes of a reply in which clients' releases lie beside each other, from which on a node gets more
 # than one message: it then holds no more of them at a time.
-LARGEST_REPLY = 2**28
+MAX_REPLY_BYTES = 2**28
 
 
 class AuditCanaries(Protocol):
@@ -185,7 +185,7 @@ class Phase:
         if self.question.alone:
             return 1
         if self.summation.side_by_side:
-            return max(1, LARGEST_REPLY // self.question.codec.packed_bytes)
+            return max(1, MAX_REPLY_BYTES // self.question.codec.packed_bytes)
         return len(self.question.cohort)
 
     def _message(self, node: int, clients: list[int]) -> Message:

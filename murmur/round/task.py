@@ -42,7 +42,7 @@ _OURS = ("clients", "fl_app", "murmur", "strategies")  # packages of this progra
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300
-_LARGEST_LOG = 2**20  # bytes; twice that is kept
+_MAX_LOG_BYTES = 2**20  # bytes; twice that is kept
 
 
 class RunError(Exception):
@@ -345,7 +345,7 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
     path = error_log(folder)
     try:
         owner_only_folder(folder)
-        if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
             os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
         with open(path, "a", encoding="utf-8", opener=owner_only) as file:
             file.write(text)

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from murmur_kernels.stages import Affine, Stage, move, pair
 
 _LANES = 8  # of the narrowest vector
-_LARGEST_WINDOW = 25  # taps of a channel, which are to fit the registers
-_LARGEST_FILTER = 75  # taps of all channels
+_MAX_WINDOW_TAPS = 25  # taps of a channel, which are to fit the registers
+_MAX_FILTER_TAPS = 75  # taps of all channels
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 _DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
 
@@ -70,7 +70,7 @@ class FusedBlock:
         kernel = pair(first.kernel_size)
         area = math.prod(kernel)
         plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
-        small = area <= _LARGEST_WINDOW and area * first.in_channels <= _LARGEST_FILTER
+        small = area <= _MAX_WINDOW_TAPS and area * first.in_channels <= _MAX_FILTER_TAPS
         if not plain or not small or first.out_channels % _LANES:
             return None
         height, width, channels = shape

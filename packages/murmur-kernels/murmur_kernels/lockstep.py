@@ -27,14 +27,14 @@ from murmur.learning.training.stack import ClientBatch, TrainSingle
 from murmur_kernels.stages import NARROW, move, relu_backward, tanh_backward
 
 WIDTH = 32  # clients that train together
-LEAST = 8  # fewer of a kind train one by one
+MIN_CLIENTS = 8  # fewer of a kind train one by one
 LINE = 16  # numbers in a cache line
 TRIED_AFTER = 64  # clients of a kind: trying takes as long as training 32 one by one
 _TRIED_STEPS = 64
 
 # Above these, arithmetic is what takes a step's time.
-_MOST_PARAMETERS = 16_384
-_MOST_INPUTS = 65_536  # numbers in a client's images
+_MAX_PARAMETERS = 16_384
+_MAX_INPUTS = 65_536  # numbers in a client's images
 
 
 class Kind(NamedTuple):
@@ -64,7 +64,7 @@ def can_lock(module: nn.Module, size: int) -> bool:
     first, *layers = module.children()
     affine = [layer for layer in layers if type(layer) is nn.Linear]
     return (
-        size <= _MOST_PARAMETERS
+        size <= _MAX_PARAMETERS
         and type(first) is Flatten
         and all(type(layer) in (nn.Linear, nn.ReLU, nn.Tanh) for layer in layers)
         and all(layer.bias is not None for layer in affine)
@@ -139,7 +139,7 @@ class Lockstep:
             for start in range(0, len(places), WIDTH):
                 group = places[start : start + WIDTH]
                 parts = [shares[place] for place in group]
-                if len(group) < LEAST or not self._suits(images, labels, parts, kind):
+                if len(group) < MIN_CLIENTS or not self._suits(images, labels, parts, kind):
                     continue
                 models = self._train(images, labels, parts, kind)
                 for place, model in zip(group, models, strict=True):
@@ -154,7 +154,7 @@ class Lockstep:
         Clients with invalid data may not: training alone raises the error.
         """
         features = images[0].size
-        if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MOST_INPUTS // features):
+        if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MAX_INPUTS // features):
             return False
         rows = np.stack([share.indices for share in shares])
         if rows.min() < 0 or rows.max() >= len(images):

@@ -61,11 +61,11 @@ OPTIONS = Path(__file__).with_name("options.yaml")
 # noise it is done once, else for each release.
 RUNS = 20_000
 RUNS_TRAINED = 1_000
-LEAST = 200
+MIN_RUNS = 200
 SCOUTS = 200
 SCOUTS_TRAINED = 50
-FEWEST = 20  # of either, where time is short
-_ROUNDING = 1e-6  # of an ε that is computed in two ways
+MIN_RUNS_HURRIED = 20  # of either, where time is short
+_EPSILON_TOLERANCE = 1e-6  # of an ε that is computed in two ways
 
 
 @dataclass
@@ -102,8 +102,10 @@ class Effort:
             scouts = self.scouts
         if self.runs is not None:
             return self.runs, scouts
-        seen = max(LEAST, often // count)
-        return max(FEWEST, int(self.share * seen)), max(FEWEST, int(self.share * scouts))
+        seen = max(MIN_RUNS, often // count)
+        return max(MIN_RUNS_HURRIED, int(self.share * seen)), max(
+            MIN_RUNS_HURRIED, int(self.share * scouts)
+        )
 
     def plan(self, view: View, pairs: Sequence[NeighbourPair], seen: int, scouts: int) -> None:
         """Note how long an attack would take, by one look."""
@@ -579,7 +581,7 @@ def _measured(
         return statement
     guarantees = []
     for guarantee in statement.guarantees:
-        most = guarantee.stated_per_round * (1 + _ROUNDING)
+        most = guarantee.stated_per_round * (1 + _EPSILON_TOLERANCE)
         if exposure.threat is not Threat.SECURE_AGGREGATION:
             most = math.inf
         if bound.epsilon <= most and exposure.adversary.startswith(guarantee.adversary):
