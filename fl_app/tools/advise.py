@@ -110,7 +110,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Tried:
+class PilotResult:
     """A candidate after its pilots.
 
     Attributes:
@@ -165,7 +165,7 @@ def candidates(words: Sequence[str]) -> list[list[str]]:
     return [[str(word) for word in one] for one in listed]
 
 
-def tried(request: Request) -> Iterator[Tried]:
+def tried(request: Request) -> Iterator[PilotResult]:
     """Every candidate that fits, after its pilots; why one does not is said on standard error."""
     for candidate in candidates(request.words):
         try:
@@ -173,10 +173,10 @@ def tried(request: Request) -> Iterator[Tried]:
         except ConfigError as error:
             print(f"left out {' '.join(candidate)}: {error}", file=sys.stderr)
             continue
-        yield Tried(tuple(candidate), tuple(request.accuracies(candidate)), facts)
+        yield PilotResult(tuple(candidate), tuple(request.accuracies(candidate)), facts)
 
 
-def _watched(request: Request) -> Iterable[Tried]:
+def _watched(request: Request) -> Iterable[PilotResult]:
     """``tried``, with a bar on a terminal: pilots take seconds to minutes."""
     from rich.progress import track
 
@@ -191,7 +191,7 @@ def _watched(request: Request) -> Iterable[Tried]:
     )
 
 
-def needed(request: Request, best: Tried, least: float, most: int) -> int | None:
+def needed(request: Request, best: PilotResult, least: float, most: int) -> int | None:
     """How many clients the candidate ``best`` needs to reach the accuracy ``least``.
 
     Clients are doubled up to ``most``, each with as many examples as before.
@@ -325,7 +325,7 @@ def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     return {name: f"{fact:.3g}" for name, fact in facts.items()}
 
 
-def _show(request: Request, found: Sequence[Tried]) -> None:
+def _show(request: Request, found: Sequence[PilotResult]) -> None:
     """Print the candidates as a table, the best one first, and what they were tried on."""
     from rich.table import Table
 
@@ -348,7 +348,7 @@ def _show(request: Request, found: Sequence[Tried]) -> None:
     )
 
 
-def _conclude(request: Request, best: Tried, least: float | None, most: int) -> None:
+def _conclude(request: Request, best: PilotResult, least: float | None, most: int) -> None:
     """Print the command to type, what it will reach, and how many clients it needs to work.
 
     ``best``: the candidate that reaches most. ``least``: the accuracy that counts as working; None:
