@@ -80,8 +80,8 @@ class ClientSetup:
         budget: ε, δ, the adversary and the number of participations, from the settings that this
             client runs with. No task changes it.
         seed: public seed of the experiment stream, never of noise.
-        state_dir: clients' state between rounds, on their own disk. A round may be asked again after
-            a kill, so a client states which round it means: training in round t starts from
+        state_dir: clients' state between rounds, on their own disk. A round may be asked again
+            after a kill, so a client states which round it means: training in round t starts from
             ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
         client_sizes: examples of every client, where the federation has made them public. In
             simulations they are known; on devices None, unless the owner's terms state them.

@@ -5,8 +5,8 @@ several fields must keep together is checked below them, by a ValueError that be
 Server and clients build the same values from the same configuration.
 
 Of data on devices (``DeviceDataSpec``) the server sends digests only. What a device's data look
-like its owner says (``fl_app.device.node_settings``), and a server's word about it counts for nothing
-there.
+like its owner says (``fl_app.device.node_settings``), and a server's word about it counts for
+nothing there.
 """
 
 import hashlib

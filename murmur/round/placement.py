@@ -44,7 +44,7 @@ class ClientPlacement(Protocol):
     """Says which node to ask for which client."""
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """Where ``clients`` are now; may wait for them. Each is ``asked`` once, or ``unavailable``."""
+        """Where ``clients`` are now; may wait for them. Each is ``asked`` or ``unavailable``."""
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
         """Returns the ``clients`` whose data may have been released in round ``number``.
