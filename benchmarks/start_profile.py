@@ -24,7 +24,7 @@ from benchmarks.workloads import DIGITS
 from fl_app.run.results import RunFolder
 
 POLL_SECONDS = 0.05
-LEAST_SECONDS = 0.3
+MIN_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def main() -> None:
     print(f"\n{' '.join(sys.argv[1:])}: first round after {seconds:.1f} s\n")
     print("| process | begins, s | processor time, s |\n|---|---|---|")
     for each in sorted(seen, key=lambda one: one.begin):
-        if each.computed >= LEAST_SECONDS:
+        if each.computed >= MIN_SECONDS:
             print(f"| {each.name} | {each.begin:.1f} | {each.computed:.1f} |")
     print(f"| all | | {sum(each.computed for each in seen):.1f} |")
 

@@ -55,13 +55,12 @@ __all__ = [
 class Canary(NamedTuple):
     """Two results of training, as far apart as clipping allows, and how to tell their releases.
 
-    Attributes
-    ----------
-    result, opposite : array
-        Of the shape that ``Client.train`` returns, and ``Client.privatize`` takes.
-    direction : int8 array
-        Its inner product with a release, in the integers that are summed, is larger of ``result``
-        than of ``opposite``; it begins with the model's parameters where those are sent.
+    Attributes:
+        result, opposite (array): results of ``Client.train``, inputs of ``Client.privatize``, in
+            its shape.
+        direction (int8 array): its inner product with a release, in the integers that are summed,
+            is larger of ``result`` than of ``opposite``; it begins with the model's parameters
+            where those are sent.
     """
 
     result: NDArray
@@ -73,32 +72,22 @@ class Canary(NamedTuple):
 class ClientSetup:
     """Setup of a client class by its host: its tools, its public data and its budget.
 
-    Attributes
-    ----------
-    trainer : Trainer
-        The process's one model, reset in place and shared by all clients here.
-    public : float32 array (P, C, H, W)
-        The unlabelled pool, which everybody has.
-    test : tuple or None
-        Images and labels of a public test set, for reports in simulations; None: there is none
-        here.
-    budget : Budget
-        ε and δ, against which adversary, and over how many participations: from the settings
-        that this client runs with. No task changes it.
-    seed : int
-        Of the experiment stream, which everybody knows: never of noise.
-    memory : ClientState
-        What clients remember from round to round, on their own disk. A round may be asked again
-        after a kill, so a client states which round it means: training in round t starts from
-        ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
-    client_sizes : tuple of int or None
-        Examples of every client, where the federation has made them public. In simulations they are
-        known; on devices None, unless the owner's terms state them.
-    cohorts : Cohorts
-        What is public about who is asked when.
-    record_key : RecordKey or None
-        Under which records are hashed (``murmur.privacy.record_choice``); None: one beside
-        ``memory``.
+    Attributes:
+        trainer: the process's one model, reset in place and shared by all clients here.
+        public (float32 array (P, C, H, W)): the unlabelled pool, which everybody has.
+        test: images and labels of a public test set, for reports in simulations; None: there is
+            none here.
+        budget: ε, δ, the adversary and the number of participations, from the settings that this
+            client runs with. No task changes it.
+        seed: public seed of the experiment stream, never of noise.
+        memory: clients' state between rounds, on their own disk. A round may be asked again after a
+            kill, so a client states which round it means: training in round t starts from
+            ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
+        client_sizes: examples of every client, where the federation has made them public. In
+            simulations they are known; on devices None, unless the owner's terms state them.
+        cohorts: public schedule of the clients that are asked.
+        record_key: key under which records are hashed (``murmur.privacy.record_choice``); None: one
+            beside ``memory``.
     """
 
     trainer: "Trainer"
@@ -145,21 +134,17 @@ class Client(ABC):
     in ``setup.memory``. A subclass fills in ``codec``, ``event``, ``train`` and ``privatize``. The
     budget that its noise keeps is that of its own settings, never one that a task names.
 
-    Attributes
-    ----------
-    summed : bool
-        Whether a node sums its clients' releases; else they travel as one row each.
-    threats : tuple of str
-        The adversaries that it supports (``Budget.threat``); a private budget for another one is
-        refused when it is made. Sums only where its mechanism says that a sum hides it
-        (``murmur.privacy.events.Hiding``).
-    units : tuple of str
-        Whom it can protect (``Budget.unit``). With "record" no record may make training fail: one
-        that overflows counts as nothing, or as what a record can count as, for itself alone.
-    keeps_statistics : bool
-        Whether it minds those that a model keeps beside its parameters (batch normalisation).
-    purposes : tuple of str
-        What it can be asked for; each is charged by itself.
+    Attributes:
+        summed: whether a node sums its clients' releases; else they travel as one row each.
+        threats: adversaries that it supports (``Budget.threat``); a private budget for another one
+            is refused when it is made. Sums only where its mechanism says that a sum hides it
+            (``murmur.privacy.events.Hiding``).
+        units: units that it can protect (``Budget.unit``). With "record" no record may make
+            training fail: one that overflows counts as nothing, or as what a record can count as,
+            for itself alone.
+        keeps_statistics: whether it keeps a model's statistics beside its parameters (batch
+            normalisation).
+        purposes: purposes of tasks that it answers; each is charged by itself.
     """
 
     summed: bool = True

@@ -21,14 +21,11 @@ from murmur.learning.linear_model import Head
 class ClassMomentsClient(Client):
     """Releases both sums, each once, as integers with its share of the noise.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    constant, records, centre_share
-        As the server's half has them. The budget says whether noise hides a record or the client's
-        whole data set; ``records``, or the largest published size, bounds how many records one
-        client may add up.
+    Args:
+        setup: tools, public data and budget, from the host.
+        constant, records, centre_share: as the server's half has them. The budget says whether
+            noise hides a record or the client's whole data set; ``records``, or the largest
+            published size, bounds how many records one client may add up.
     """
 
     threats = ("local", "secure_aggregation")

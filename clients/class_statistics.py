@@ -27,19 +27,13 @@ class ClassStatisticsClient(Client):
 
     The protected unit is a client: whatever its data, the matrix has norm 1 at most.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives; its budget must be for one round.
-    components : int or None
-        Of the features, how many it tells of, the first ones; None: all.
-    coordinates : str
-        "features"; or "pool": the server sends coordinates of the public pool's images, and an
-        image has those of its ``neighbours`` by the first ``graph`` features.
-    balance : float
-        b in [0, 1]: how far the client's small classes count as much as its large ones.
-    graph, neighbours : int or None
-        For "pool"; None: all features, and one neighbour.
+    Args:
+        setup: tools, public data and budget, from the host; its budget must be for one round.
+        components: number of leading features in the matrix; None: all.
+        coordinates: "features"; or "pool": the server sends coordinates of the public pool's
+            images, and an image has those of its ``neighbours`` by the first ``graph`` features.
+        balance: b in [0, 1]: how far the client's small classes count as much as its large ones.
+        graph, neighbours: for "pool"; None: all features, and one neighbour.
     """
 
     threats = ("local", "secure_aggregation")

@@ -23,14 +23,10 @@ class ClusteringClient(FedAvgClient):
 
     Labels of the data are never read. ValueError for a model that is no autoencoder with centroids.
 
-    Parameters
-    ----------
-    setup, local, protection
-        As for ``FedAvgClient``; the optimiser is Adam.
-    pretrain_rounds : int
-        Rounds of reconstruction only, the same as the server's.
-    clustering_weight : float
-        γ of the clustering loss in the rounds after them, at least 0.
+    Args:
+        setup, local, protection: as for ``FedAvgClient``; the optimiser is Adam.
+        pretrain_rounds: rounds of reconstruction only, the same as the server's.
+        clustering_weight: γ of the clustering loss in the rounds after them, at least 0.
     """
 
     def __init__(

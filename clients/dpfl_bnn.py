@@ -38,18 +38,12 @@ Floats = NDArray[np.float32]
 class LocalAdam:
     """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds.
 
-    Attributes
-    ----------
-    steps, batch_size : int
-        Of one round, at least 1.
-    learning_rate : float
-        Of round 1, finite and above 0.
-    decay : float
-        In (0, 1]; 1 keeps the rate.
-    decay_every : int
-        Rounds from one fall of the rate to the next.
-    beta1 : float
-        Adam's β₁; β₂ is 0.999. Its moments start afresh in each round.
+    Attributes:
+        steps, batch_size: steps of a round and examples of a step, at least 1.
+        learning_rate: rate of round 1, finite and above 0.
+        decay: factor in (0, 1]; 1 keeps the rate.
+        decay_every: rounds from one fall of the rate to the next.
+        beta1: Adam's β₁; β₂ is 0.999. Its moments start afresh in each round.
     """
 
     steps: Count
@@ -68,12 +62,9 @@ class LocalAdam:
 class Personal:
     """Personal model: how a client uses the server's mean, and how a simulation looks at its model.
 
-    Attributes
-    ----------
-    beta : float
-        β in [0, 1]: share of the server's mean when a client mixes it into its weights.
-    evaluate_examples : int or None
-        For a simulation's report: how many of the test set for each client; None: all.
+    Attributes:
+        beta: β in [0, 1]: share of the server's mean when a client mixes it into its weights.
+        evaluate_examples: test examples for each client, in a simulation's report; None: all.
     """
 
     beta: Annotated[float, Field(ge=0, le=1)]
@@ -87,16 +78,11 @@ class DPFLBNNClient(Client):
     clipping is on. Each client remembers ``weights`` W̄ (d,) and ``normalisation`` from round to
     round.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    release : ReleaseSettings
-        How bits are made and noised, the same as on the server.
-    personal : Personal
-        Mixing and reports.
-    local : LocalAdam
-        Local training.
+    Args:
+        setup: tools, public data and budget, from the host.
+        release: quantisation and noise of bits, the same as on the server.
+        personal: mixing and reports of the personal model.
+        local: local training.
     """
 
     threats = ("local", "secure_aggregation")

@@ -21,12 +21,9 @@ class DpSgdClient(Client):
     The protected unit, a record or the whole client, is nulled or not, against whoever reads this
     client's messages. Sizes must be public: they set weights, sampling rates and noise.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    local : LocalDpSgd
-        Its DP-SGD; as the server has it.
+    Args:
+        setup: tools, public data and budget, from the host.
+        local: its DP-SGD; the same as on the server.
     """
 
     units = ("client", "record")

@@ -24,18 +24,13 @@ from murmur.privacy.protection import Protection
 class ProtectedClient(Client):
     """Answers with a vector that a protection bounds, noises and prices; ``train`` is left open.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    protection : callable
-        Makes a ``Protection`` for the client's budget and cohorts, from the same settings as the
-        server's. What it supports, this client does.
+    Args:
+        setup: tools, public data and budget, from the host.
+        protection: makes a ``Protection`` for the client's budget and cohorts, from the same
+            settings as the server's. What it supports, this client does.
 
-    Attributes
-    ----------
-    parts : Parts
-        Which arrays the vector holds; all parameters unless a class says otherwise.
+    Attributes:
+        parts: arrays that the vector holds; all parameters unless a class says otherwise.
     """
 
     def __init__(self, setup: ClientSetup, protection: Callable[..., Protection]) -> None:
@@ -103,14 +98,10 @@ class FedAvgClient(ProtectedClient):
     derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
     (which arrays leave), and nothing else.
 
-    Parameters
-    ----------
-    setup, protection
-        As for ``ProtectedClient``.
-    local : LocalSgd
-        How it trains.
-    proximal_mu : float
-        μ of FedProx, at least 0; 0: federated averaging.
+    Args:
+        setup, protection: as for ``ProtectedClient``.
+        local: local training.
+        proximal_mu: μ of FedProx, at least 0; 0: federated averaging.
     """
 
     def __init__(

@@ -32,12 +32,10 @@ class FedPerClient(FedAvgClient):
 
     Each client remembers its personal layers (``personal``) from round to round.
 
-    Parameters
-    ----------
-    setup, local, protection, proximal_mu
-        As for ``FedAvgClient``; the protection sees vectors (|W_B|,).
-    personal_layers : int
-        How many of the last layers are its own; as the server has it.
+    Args:
+        setup, local, protection, proximal_mu: as for ``FedAvgClient``; the protection sees vectors
+            (|W_B|,).
+        personal_layers: number of last layers that stay personal; the same as on the server.
     """
 
     purposes = ("train", EVALUATE)

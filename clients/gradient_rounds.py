@@ -33,22 +33,16 @@ class GradientRoundsClient(ProtectedClient):
     The protected unit is a client: both releases are bounded as wholes. They share the budget, and
     each is charged when it is made.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    protection : callable
-        As for ``ProtectedClient``; it bounds and noises the gradient (size,).
-    constant : float
-        b, above 0: the constant beside the features.
-    balance : float
-        p in [0, 1]: the sum over examples is divided by their number to this power.
-    logit_adjustment : float
-        τ in [0, 1]: the share of its log class frequencies that is added to logits.
-    flatten : float
-        q in [0, 1): singular values of the gradient go to the power 1 − q.
-    centre_share : float
-        Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre unused.
+    Args:
+        setup: tools, public data and budget, from the host.
+        protection: as for ``ProtectedClient``; it bounds and noises the gradient (size,).
+        constant: b, above 0: the constant beside the features.
+        balance: p in [0, 1]: the sum over examples is divided by their number to this power.
+        logit_adjustment: τ in [0, 1]: the share of its log class frequencies that is added to
+            logits.
+        flatten: q in [0, 1): singular values of the gradient go to the power 1 − q.
+        centre_share: fraction of μ², in (0, 1), for the centre of ``model=centred``; unused without
+            a centre.
     """
 
     purposes = ("train", CENTRE)

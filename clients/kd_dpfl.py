@@ -30,20 +30,16 @@ from murmur.learning.codec import Codec, WeightCodec
 
 
 class KdDpflClient(Client):
-    """The client half; see ``conf/strategy/kd_dpfl.yaml`` for every knob.
+    """Client half of KD-DPFL; see ``conf/strategy/kd_dpfl.yaml`` for every knob.
 
     The protected unit is a record, nulled or not, against whoever reads this client's messages. The
     settings are those of the server half, of which it computes the same plan; ``teacher`` is
     read here only. ValueError where the plan cannot be met, or sizes are not public.
 
-    Attributes
-    ----------
-    scheme : Scheme
-        Who is large, who may spend what, and on which mechanisms.
-    training : PrivateTraining
-        The DP-SGD of uploads; without noise where ``uploads.noise=nbafl``.
-    teacher : Teacher
-        What labels the public set.
+    Attributes:
+        scheme: large clients, budgets of all clients and their mechanisms.
+        training: DP-SGD of uploads; without noise where ``uploads.noise=nbafl``.
+        teacher: labeller of the public set.
     """
 
     units = ("client", "record")

@@ -25,14 +25,10 @@ from murmur.settings import Count, Positive, settings
 class LocalSgd:
     """Passes (``epochs``) or ``steps``, one of the two, in batches of ``batch_size``.
 
-    Attributes
-    ----------
-    batch_size : int
-        Examples of a step, at least 1; the last batch of a pass may be smaller.
-    learning_rate : float
-        Finite and above 0.
-    epochs, steps : int or None
-        Exactly one is set, to at least 0; ValueError otherwise.
+    Attributes:
+        batch_size: examples of a step, at least 1; the last batch of a pass may be smaller.
+        learning_rate: rate of SGD, finite and above 0.
+        epochs, steps: passes or steps; exactly one is set, to at least 0; ValueError otherwise.
     """
 
     batch_size: Count
@@ -57,12 +53,9 @@ class LocalTraining:
     ``Client.share`` says from what and on which rows. Training that diverges, which some data may
     do and others not, counts as no training at all: its result is the model that it started from.
 
-    Attributes
-    ----------
-    sgd : LocalSgd
-        How many steps of which length.
-    how : dict
-        The same as arguments of ``Trainer.train``, for who trains in another way.
+    Attributes:
+        sgd: number of steps, batch size and learning rate.
+        how: arguments of ``Trainer.train`` for these settings, for other ways to train.
     """
 
     def __init__(self, client: Client, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
@@ -116,25 +109,17 @@ class PrivateTraining:
     The protected unit is the budget's, a record or the whole client, nulled or not. The noise is
     inside the training, so no sum with other clients hides it any better.
 
-    Parameters
-    ----------
-    client : Client
-        Its model's examples must go through it separately: no batch normalisation.
-    how : LocalDpSgd
-        Lots, clipping and rates.
-    budget : Budget
-        Its δ, and the rounds over which a client's ε is for all its uploads together; its ε is not
-        read.
+    Args:
+        client: owner of the model, which must not mix examples: no batch normalisation.
+        how: lots, clipping and rates.
+        budget: its δ, and the rounds over which a client's ε is for all its uploads together; its ε
+            is not read.
 
-    Attributes
-    ----------
-    open : LocalTraining
-        The same number of epochs without protection: plain SGD in batches of a lot's size.
+    Attributes:
+        open: unprotected training of as many epochs: plain SGD in batches of a lot's size.
 
-    Raises
-    ------
-    ValueError
-        The model mixes examples, or the settings do not suit it.
+    Raises:
+        ValueError: the model mixes examples, or the settings do not suit it.
     """
 
     def __init__(self, client: Client, how: LocalDpSgd, budget: Budget) -> None:

@@ -40,11 +40,9 @@ from murmur.settings import settings
 class NbaflTraining(LocalSgd):
     """``LocalSgd``, and what DP-SGD needs beside it.
 
-    Attributes
-    ----------
-    clipping_norm : float
-        Of one example's gradient, at least 1e-9; for ``sensitivity=dpsgd`` only, where
-        ``batch_size`` is the mean size of a lot.
+    Attributes:
+        clipping_norm: clipping norm of one example's gradient, at least 1e-9; for
+            ``sensitivity=dpsgd`` only, where ``batch_size`` is the mean size of a lot.
     """
 
     clipping_norm: ClippingNorm = 1.0
@@ -57,12 +55,9 @@ class NbAFLClient(Client):
     are in the sum. What a record's σ_U rests on is named in the event (``NbaflNoise.release``).
     ValueError for settings that do not fit together.
 
-    Attributes
-    ----------
-    noise : NbaflNoise
-        σ_U, the grid and the clipping norm.
-    schedule : LotSchedule or None
-        Lots of DP-SGD; None where the noise goes on the upload.
+    Attributes:
+        noise: σ_U, the grid and the clipping norm.
+        schedule: lots of DP-SGD; None where the noise goes on the upload.
     """
 
     units = ("client", "record")

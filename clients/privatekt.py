@@ -33,20 +33,13 @@ class LabelClient(Client):
     The protected unit is a client. Each answer's price and noise follow from the number of images
     that really arrived.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    kind : type of AnswerKind
-        How it answers.
-    K : int
-        The most images that it labels in one round, however many the server sends.
-    local : LocalSgd
-        Local training, with ``learner="sgd"``.
-    labeller : Labeller
-        What labels images by a model, or first fits one in closed form.
-    abstain : float
-        The share of images of which it is least sure and which it does not label.
+    Args:
+        setup: tools, public data and budget, from the host.
+        kind: mechanism of its answers.
+        K: maximum of images that it labels in one round, however many the server sends.
+        local: local training, with ``learner="sgd"``.
+        labeller: labels images by a model, or first fits one in closed form.
+        abstain: fraction of images, the least certain ones, that it does not label.
     """
 
     def __init__(
@@ -147,12 +140,10 @@ class PrivateKTClient(LabelClient):
 
     Against whoever reads its message: each label costs ε/K. ValueError for settings out of range.
 
-    Parameters
-    ----------
-    setup, K, local, labeller
-        As for ``LabelClient``.
-    answers : str
-        "paper", where all clients have the same images, or "disjoint", where each has its own.
+    Args:
+        setup, K, local, labeller: as for ``LabelClient``.
+        answers: "paper", where all clients have the same images, or "disjoint", where each has its
+            own.
     """
 
     def __init__(

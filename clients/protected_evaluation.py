@@ -32,12 +32,9 @@ class EvaluationClient(Client):
     what has none. It stands beside the run's client half, and its releases are charged in the same
     ledger.
 
-    Parameters
-    ----------
-    setup : ClientSetup
-        What the host gives.
-    every : int
-        Rounds from one evaluation to the next, by this client's own settings.
+    Args:
+        setup: tools, public data and budget, from the host.
+        every: rounds from one evaluation to the next, by this client's own settings.
     """
 
     threats = THREATS  # its own budget stands beside the run's, and says whom it protects

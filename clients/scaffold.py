@@ -28,12 +28,10 @@ class ScaffoldClient(FedAvgClient):
     Both arrays are one vector to the protection: bounded, noised and charged together. Each client
     remembers its ``control`` c_i (d,) from round to round; a newcomer's is 0.
 
-    Parameters
-    ----------
-    setup, local, protection, proximal_mu
-        As for ``FedAvgClient``; the protection sees vectors (2d,).
-    control_scale : float
-        What the change of c_i is multiplied by before it leaves; as the server has it.
+    Args:
+        setup, local, protection, proximal_mu: as for ``FedAvgClient``; the protection sees vectors
+            (2d,).
+        control_scale: factor of the change of c_i before it leaves; the same as on the server.
     """
 
     def __init__(

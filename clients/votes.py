@@ -20,12 +20,9 @@ class VotesClient(LabelClient):
     ``threat=secure_aggregation`` the noise of one client alone does not keep the budget; that of
     all honest ones of a sum together does.
 
-    Parameters
-    ----------
-    setup, K, local, labeller
-        As for ``LabelClient``.
-    abstain : float
-        In [0, 1): the share of images of which it is least sure and for which it casts no vote.
+    Args:
+        setup, K, local, labeller: as for ``LabelClient``.
+        abstain: fraction of images in [0, 1), the least certain ones, without a vote.
     """
 
     threats = ("local", "secure_aggregation")

@@ -62,9 +62,9 @@ class CohortStrategy(Strategy, ABC):
             says, and why the proven figure differs.
         threats: The adversaries that it supports (``Budget.threat``); a private budget for another
             one is refused when the strategy is made.
-        units: Whose data it can protect (``Budget.unit``); a private budget for another unit is
+        units: Units that it can protect (``Budget.unit``); a private budget for another unit is
             refused.
-        unit, adjacency: Whose data is protected, and which two data sets are neighbours.
+        unit, adjacency: The protected unit, and which two data sets are neighbours.
         has_paper_budget: Whether its paper states a budget in terms of its own (``Budget.paper``).
         weighted: Whether clients count by their number of examples, rather than alike.
         summed: Whether answers are summed; else ``update`` gets a row for each client that
@@ -127,17 +127,17 @@ class CohortStrategy(Strategy, ABC):
 
     @abstractmethod
     def release_event(self) -> Event:
-        """What one participation releases about one client, to whoever reads that client's message.
+        """Returns the event of one participation, for an adversary that reads the client's message.
 
-        By the client's own noise alone: what a sum hides in addition is in ``claims``.
-        Where clients differ, it is the costliest one's.
+        Only the client's own noise counts: what a sum hides in addition is in ``claims``. Where
+        clients differ, it is the costliest one's.
         """
 
     def before_rounds(self) -> Question | None:
-        """What clients are asked next before the rounds; None: nothing (more).
+        """Returns the next question before the rounds; None: there is none, or no more.
 
-        Asked again after each answer to it, so ``learn`` must bring it on. A question may depend on
-        what was learned from those before.
+        Called until it returns None; ``learn`` must make progress. A question may depend on the
+        answers to those before.
         """
         return None
 
@@ -182,10 +182,10 @@ class CohortStrategy(Strategy, ABC):
         return scores | more
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold beside the model; override together with ``restore``.
+        """Returns the arrays, by name, that a checkpoint must hold beside the model.
 
-        By name. Names that begin with "evaluation." or "canaries." are taken, and so are "cohort",
-        "before" and those of ``Aggregator.state``.
+        Override it together with ``restore``. Names that begin with "evaluation." or "canaries."
+        are taken, and so are "cohort", "before" and those of ``Aggregator.state``.
         """
         return {}
 
@@ -193,7 +193,7 @@ class CohortStrategy(Strategy, ABC):
         """Take up what ``state`` returned, in a strategy that was made with the same settings."""
 
     def claims(self, claimed: Claimed = (None, None), before: Event | None = None) -> Claims:
-        """What a statement says of the clients; each part is made when it is asked for.
+        """Returns the privacy claims for the statement; each is computed when it is asked for.
 
         Args:
             claimed: What the paper's theorem states: ε of one round, and of the whole run. None,
@@ -209,7 +209,7 @@ class CohortStrategy(Strategy, ABC):
     # What few algorithms change -------------------------------------------------------------
 
     def training(self, number: int, model: Parameters) -> Question:
-        """What round ``number`` asks its cohort, from the global ``model`` (d,) on.
+        """Returns the question to the cohort of round ``number``, with the global ``model`` (d,).
 
         Calls ``task``, then ``codec``. Override it where clients must see another model than the
         server's.
@@ -247,7 +247,7 @@ class CohortStrategy(Strategy, ABC):
         return None
 
     def foretold(self) -> Foretold | None:
-        """What is left of the score without noise; None: nothing is lost, or nobody can tell."""
+        """Returns a forecast of the score with noise; None: nothing is lost, or unknown."""
         return None
 
     def signal_to_noise(self) -> float | None:
@@ -263,9 +263,9 @@ class CohortStrategy(Strategy, ABC):
         return ["fewer numbers to release (a smaller model, fewer features)"]
 
     def warnings(self) -> list[str]:
-        """What a user should know before the run starts: settings that work against each other.
+        """Returns warnings before the run starts: settings that work against each other.
 
-        Also that the noise drowns what is summed, and what helps, where that is foretold.
+        Where it is foretold, also that the noise drowns the sum, and what helps.
         """
         said = self.foretold()
         if said is None or not said.is_drowned:

@@ -28,10 +28,10 @@ class ClassMoments(Centred):
     Args:
         setup: What the ServerApp gives; its budget must be for one round.
         constant: b in (0, 1), the constant beside the features.
-        shrinkage: Of the ridge l, above 0.
+        shrinkage: Shrinkage of the ridge l, above 0.
         records: n, all clients' records together, public; None: the sum of the clients' published
             sizes.
-        centre_share: Of μ², in (0, 1), what the centre gets; the moments get the rest.
+        centre_share: Fraction of μ², in (0, 1), for the centre; the moments get the rest.
     """
 
     algorithm = "second moments of classes"
@@ -60,7 +60,7 @@ class ClassMoments(Centred):
         self.records = records
 
     def codec(self) -> Codec:
-        """Of the moments."""
+        """Returns the codec of the moments."""
         return self.releases.moments.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
@@ -84,7 +84,7 @@ class ClassMoments(Centred):
         return self.releases.moments.event()
 
     def signal_to_noise(self) -> float | None:
-        """That of the moments in S_w, for a full cohort."""
+        """Returns the signal-to-noise ratio of the moments in S_w, for a full cohort."""
         clients = self.setup.cohort_size
         noise = self.releases.moments.deviation(clients)
         if not noise:
@@ -93,10 +93,11 @@ class ClassMoments(Centred):
         return class_moments.signal_to_noise(units, self.head.classes, self.head.features, noise)
 
     def foretold(self) -> Foretold | None:
-        """Whether the noise drowns the moments, by public numbers alone; None: there is no noise.
+        """Returns a forecast for the moments under noise; None: there is no noise.
 
-        What share of the score is kept where it does not is left open: data sets with the same
-        public numbers keep 0.93 and 0.79 (``python -m research.planner.owners``).
+        By public numbers alone it says whether the noise drowns them. The share of the score that
+        is kept where it does not is left open: data sets with the same public numbers keep 0.93 and
+        0.79 (``python -m research.planner.owners``).
         """
         ratio = self.signal_to_noise()
         if ratio is None:

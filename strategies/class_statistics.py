@@ -114,7 +114,7 @@ class ClassStatistics(CohortStrategy):
         return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
 
     def signal_to_noise(self) -> float | None:
-        """That of the scores of an image's class, beside the largest noise on all C of them.
+        """Returns the ratio of an image's class score to the largest noise on all C scores.
 
         An image of d whitened features is √d long, and the classes' means lie within √(C − 1) of
         the centre: n/√C of a sum of norm n speaks for each class at √(C − 1)/√d of its length. Of C

@@ -98,7 +98,7 @@ class Clustering(FedAvg):
         }
 
     def state(self) -> dict[str, NDArray]:
-        """Whether the centroids are placed, beside what averaging remembers."""
+        """Returns the state of averaging, and whether the centroids are placed."""
         return {**super().state(), "placed": np.array([self.placed])}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:

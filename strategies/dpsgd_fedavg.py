@@ -53,7 +53,7 @@ class DpSgdFedAvg(CohortStrategy):
         return self.codec().mean(total, weight).astype(np.float32)
 
     def signal_to_noise(self) -> float | None:
-        """That of the gradients of clients of median size."""
+        """Returns the signal-to-noise ratio of the gradients of clients of median size."""
         budget = self.setup.budget
         if not budget.is_private:
             return None
@@ -64,7 +64,7 @@ class DpSgdFedAvg(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def _upload(self, client: int) -> Event:
-        """What one upload releases about a client's records."""
+        """Returns the privacy event of one upload for the client's records."""
         budget = self.setup.budget
         if not budget.is_private:
             return NonPrivateEvent()

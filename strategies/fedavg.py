@@ -71,9 +71,9 @@ class FedAvg(CohortStrategy):
         self.parts = VectorLayout(update=self.trainer.num_parameters)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """What the protection needs to say; the model goes without.
+        """Returns the protection's arrays and no settings.
 
-        That is the clipping norm of this round, where updates are clipped.
+        The array is the clipping norm of this round, where updates are clipped.
         """
         return self.protection.arrays(), {}
 
@@ -117,7 +117,7 @@ class FedAvg(CohortStrategy):
         return self.server_step.step(model, means["update"])
 
     def noise_facts(self) -> dict[str, float]:
-        """Of the protection; empty where nothing is noised.
+        """Returns figures of the protection's noise; empty where nothing is noised.
 
         "noise in clipping norms" is the standard deviation on an entry of a round's sum.
         """
@@ -127,10 +127,10 @@ class FedAvg(CohortStrategy):
         return {"clipping norm": self.protection.clip, "noise in clipping norms": noise}
 
     def signal_to_noise(self) -> float | None:
-        """That of the sum of all rounds' updates, each of the clipping norm.
+        """Returns the signal-to-noise ratio of the sum of all updates, each of the clipping norm.
 
         Where every update has the whole noise, a sum has it as often as it has updates. An
-        aggregate of rows is told by their sum: a median of them is noisier.
+        aggregate of rows is judged by their sum: a median of them is noisier.
         """
         noise = self.protection.noise_on_a_sum()
         if not noise:
@@ -143,7 +143,7 @@ class FedAvg(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """What the protection leaves of one update, to whoever reads the client's message.
+        """Returns the protection's event of one update, for an adversary that reads the message.
 
         Not private where the server adds the noise: it reads updates in the clear.
         """
@@ -164,7 +164,7 @@ class FedAvg(CohortStrategy):
     # Checkpoint -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray]:
-        """What the server step and the protection remember."""
+        """Returns the state of the server step and of the protection."""
         return {
             **{f"server_step.{k}": v for k, v in self.server_step.state().items()},
             **{f"protection.{k}": v for k, v in self.protection.state().items()},

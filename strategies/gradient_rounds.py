@@ -123,8 +123,8 @@ class GradientRounds(Centred, FedAvg):
         length: L, that of all steps together, where the server step adds none.
         average: In [0, 1): the share of the rounds, the last ones, whose models' mean is the
             result. At least one round is taken, so that 0 gives the last model.
-        centre_share: Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre
-            it is unused.
+        centre_share: Fraction of μ², in (0, 1), for the centre of ``model=centred``; without a
+            centre it is unused.
 
     Attributes:
         total: Sum of the models of the last rounds so far, ``summed_models`` of them.
@@ -222,9 +222,9 @@ class GradientRounds(Centred, FedAvg):
         return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
     def foretold(self) -> Foretold | None:
-        """What is left of the score without noise, by public numbers alone; None: nothing is lost.
+        """Returns a forecast of the score under noise, by public numbers; None: nothing is lost.
 
-        (``murmur.algorithms.gradient_rounds.kept_share``).
+        See ``murmur.algorithms.gradient_rounds.kept_share``.
         """
         ratio = self.signal_to_noise()
         if ratio is None:

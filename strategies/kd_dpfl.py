@@ -56,7 +56,7 @@ class SpecialClient(Lots):
 
     Attributes:
         clipping_norm: C of one image's gradient, in DP-SGD.
-        learning_rate: Of either way to train.
+        learning_rate: Learning rate of either way to train.
         cap: The largest share of it in a round's mean, at most ½.
     """
 
@@ -222,7 +222,7 @@ class KdDpfl(CohortStrategy):
         return ((1 - share) * mean + share * special).astype(np.float32)
 
     def _special(self, number: int, model: Parameters) -> Parameters:
-        """What the labelled public set makes of ``model``: parameters (d,), at ε_s or in the open.
+        """Returns ``model`` (d,) trained on the labelled public set, at ε_s or without noise.
 
         Without noise it is post-processing of labels that are private already.
         """
@@ -252,7 +252,7 @@ class KdDpfl(CohortStrategy):
         )
 
     def signal_to_noise(self) -> float | None:
-        """That of the general clients' gradients, where they train by DP-SGD."""
+        """Returns the signal-to-noise ratio of general clients' gradients, if they use DP-SGD."""
         budget, uploads = self.setup.budget, self.scheme.uploads
         general = list(self.plan.general)
         if not budget.is_private or not general or not isinstance(uploads, LotSchedule):

@@ -20,7 +20,7 @@ class LocalOnly(CohortStrategy):
     The client half refuses a finite budget: an accuracy on the test set is sent as it is.
 
     Attributes:
-        accuracy: Of the last round that counted; None before.
+        accuracy: Mean accuracy of the last round that counted; None before.
     """
 
     algorithm = "clients that train alone"

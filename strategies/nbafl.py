@@ -116,7 +116,10 @@ class NbAFL(CohortStrategy):
         ]
 
     def signal_to_noise(self) -> float | None:
-        """That of models of norm C; with ``dpsgd`` of the smallest client's gradients."""
+        """Returns the signal-to-noise ratio of models of norm C; of gradients with ``dpsgd``.
+
+        The gradients are the smallest client's.
+        """
         noise, budget = self.noise, self.setup.budget
         if not noise.is_private:
             return None
@@ -221,9 +224,9 @@ class NbAFL(CohortStrategy):
         return [server, outsider, *others]
 
     def _seen(self, client: int, participations: int) -> Event:
-        """What the outsider sees of a client that took part so often.
+        """Returns the event that the outsider sees of a client after ``participations``.
 
-        L uploads, as many broadcasts without the others' noise, and the rest with it
+        It has L uploads, as many broadcasts without the others' noise, and the rest with it
         (``seen_by_outsider``); with ``dpsgd`` every upload.
         """
         if not self.noise.is_noisy:

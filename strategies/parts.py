@@ -41,7 +41,7 @@ class Foretold:
         return "; ".join([f"signal-to-noise ratio {self.ratio:.2g}", self.kept(), *self.helps()])
 
     def kept(self) -> str:
-        """What is left of the score without noise, in words."""
+        """The share of the score that noise leaves, in words."""
         if self.is_drowned:
             return (
                 f"not at this budget: at ε = {self.budget.epsilon:g} the noise drowns what "
@@ -66,7 +66,7 @@ class Foretold:
 
     @property
     def is_drowned(self) -> bool:
-        """Whether the noise drowns what the units say."""
+        """True if the noise drowns the signal of the units."""
         return self.ratio < self.least
 
     @property

@@ -53,7 +53,7 @@ class LabelStrategy(CohortStrategy):
     Attributes:
         indices: This round's images: (K,), or (K·cohort,), client by client, where each has its
             own.
-        answers: What they are read by.
+        answers: The kind of answer, by which answers are read.
         buffer: The server's model and its buffer of answers.
     """
 
@@ -94,11 +94,11 @@ class LabelStrategy(CohortStrategy):
         return self.buffer.learn(number, model)
 
     def release_event(self) -> Event:
-        """What one client's answer costs, by its own noise."""
+        """Returns the privacy event of one client's answer, by its own noise."""
         return self.answers.event()
 
     def signal_to_noise(self) -> float | None:
-        """That of the answers, of which 60% name an image's class."""
+        """Returns the signal-to-noise ratio of answers of which 60% name an image's class."""
         if not self.setup.budget.is_private:
             return None
         return self.buffer.margin_in_sigmas(self.answers, self.setup.cohort_size, self.K)
@@ -169,7 +169,7 @@ class PrivateKT(LabelStrategy):
         return math.inf if mechanism is None else mechanism.epsilon * self.K
 
     def warnings(self) -> list[str]:
-        """Whether the cohort is too small for the plurality of its noisy labels to be right."""
+        """Returns a warning if the cohort is too small for the plurality of noisy labels."""
         if not self.setup.budget.is_private or not self.use_labels or self.is_disjoint:
             return []
         needed = cohort_for_plurality(self.answers.keep, self.classes)
@@ -183,10 +183,10 @@ class PrivateKT(LabelStrategy):
         ]
 
     def signal_to_noise(self) -> float | None:
-        """That of the labels, of which 60% name an image's class.
+        """Returns the signal-to-noise ratio of labels of which 60% name an image's class.
 
-        Where each client has its own images, that of all labels that images of one class get: what
-        is learnt is what a class looks like.
+        Where each client has its own images, it is that of all labels which images of one class
+        get: the model learns what a class looks like.
         """
         if not self.use_labels:
             return None
@@ -226,7 +226,7 @@ class PrivateKT(LabelStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """What one client's answer costs; nothing where nobody is asked.
+        """Returns the privacy event of one client's answer; empty where nobody is asked.
 
         K labels at ε/K each. Reports of the same images may hide in a sum, of disjoint ones never.
         """

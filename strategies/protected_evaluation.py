@@ -39,7 +39,7 @@ class ProtectedClustering(ClientEvaluation):
     unknown metric or post-processing, or for a result's settings out of range.
 
     Args:
-        setup: Of the run.
+        setup: The run's setup.
         cluster_client_num: How many clients are asked, all if there are fewer.
         metric: One of ``CLUSTERINGS``, or "none": nobody is asked.
         postprocess: "none"; "project": vectors are moved onto the simplex, which makes noise score
@@ -127,7 +127,7 @@ class ProtectedClustering(ClientEvaluation):
         return scores
 
     def _decode(self, rows: Integers) -> results.Decoded:
-        """What rows (n, width) stand for, after the post-processing."""
+        """Returns the results that rows (n, width) stand for, after the post-processing."""
         decoded = self.protection.decode(np.asarray(rows))
         return results.project(decoded) if self.postprocess == "project" else decoded
 
@@ -172,7 +172,7 @@ class ProtectedAccuracy(ClientEvaluation):
     noise clients add their shares to a sum; with Laplace noise each row is private by itself.
 
     Args:
-        setup: Of the run; who shares the noise of a sum follows from its budget.
+        setup: The run's setup; who shares the noise of a sum follows from its budget.
         clients, every, show_clean: How many are asked, in which rounds, and whether simulated
             clients also send the true counts.
         counts: The fields of ``ProtectedCounts``; ValueError where they are out of range.

@@ -66,7 +66,7 @@ class Scaffold(FedAvg):
         return super().apply(number, model, means)
 
     def state(self) -> dict[str, NDArray]:
-        """What averaging keeps, and c."""
+        """Returns the state of averaging, and c."""
         return {**super().state(), "control": self.control}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:

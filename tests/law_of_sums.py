@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 _REACH = 9.0  # standard deviations, beyond which there is less than 1e-18
 _CELLS = 2000  # on which losses are composed
 _FINE = 24.0  # steps of σ, of which a sum shows none
-_LEAST = 1e-14  # what is less likely counts as that likely: FFTs leave such errors
+_MIN_PROBABILITY = 1e-14  # what is less likely counts as that likely: FFTs leave such errors
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def epsilon_of(seen: Sequence[tuple[Seen, int]], delta: float) -> float:
 def _one_way(seen: Sequence[tuple[Seen, int]], delta: float) -> float:
     found = []
     for each, count in seen:
-        possible = each.one > _LEAST
+        possible = each.one > _MIN_PROBABILITY
         masses = each.one[possible]
-        losses = np.log(masses / np.maximum(each.other[possible], _LEAST))
+        losses = np.log(masses / np.maximum(each.other[possible], _MIN_PROBABILITY))
         found.append((losses, masses, count))
     if len(found) == 1 and found[0][2] == 1:
         return _least(*found[0][:2], delta)

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-MOST_NAMED = 10  # names in one sentence
+MAX_NAMES = 10  # names in one sentence
 
 
 class ConfigError(Exception):
@@ -36,7 +36,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
         matches = [choice for end in ends for choice in by_last[end]][:3]
     if matches:
         return f"did you mean {' or '.join(matches)}?"
-    if len(choices) <= MOST_NAMED:
+    if len(choices) <= MAX_NAMES:
         return f"known are {', '.join(choices)}"
-    near = difflib.get_close_matches(word, choices, n=MOST_NAMED, cutoff=0)
+    near = difflib.get_close_matches(word, choices, n=MAX_NAMES, cutoff=0)
     return f"nearest are {', '.join(near)}; `murmur --help` lists all"

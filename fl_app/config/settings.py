@@ -24,7 +24,7 @@ from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.settings import Count, settings
 
-LEAST_EPSILON = 1e-9
+MIN_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,9 @@ class PrivacySettings:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
-        if self.epsilon < LEAST_EPSILON:
+        if self.epsilon < MIN_EPSILON:
             raise ValueError(
-                f"epsilon={self.epsilon}: must be at least {LEAST_EPSILON:g}; below it a release "
+                f"epsilon={self.epsilon}: must be at least {MIN_EPSILON:g}; below it a release "
                 "says nothing in floating point"
             )
         if self.secure_aggregation == "off" and self.threat == "secure_aggregation":

@@ -30,8 +30,8 @@ from murmur.compat.flower_runtime import Runtime, RuntimeTask, TaskInput
 from murmur.round.task import REFUSED, log_error, reply_to
 
 POLL_SECONDS = 0.5
-SOON = 10.0  # seconds after a task in which the next one is likely: a secure sum takes six
-SOON_POLL_SECONDS = 0.25
+BUSY_SECONDS = 10.0  # seconds after a task in which the next one is likely: a secure sum takes six
+BUSY_POLL_SECONDS = 0.25
 _REFUSED = 3  # status of a fork whose reply is a refusal
 
 
@@ -87,10 +87,10 @@ class Resident(ABC):
             task = following or runtime.claim()
             following = None
             if task is None:
-                time.sleep(SOON_POLL_SECONDS if time.monotonic() < soon else POLL_SECONDS)
+                time.sleep(BUSY_POLL_SECONDS if time.monotonic() < soon else POLL_SECONDS)
                 continue
             following = self._attend(task, runtime)
-            soon = time.monotonic() + SOON
+            soon = time.monotonic() + BUSY_SECONDS
 
     def _attend(self, task: RuntimeTask, runtime: Runtime) -> RuntimeTask | None:
         """Have a fork answer ``task``; a task that was claimed meanwhile, if there is one.

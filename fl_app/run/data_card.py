@@ -45,7 +45,7 @@ _MAX_DRAWN = 32  # cells of a drawn picture's width
 _SHADES = " .:-=+*#%@"  # from black to white, on a dark terminal
 _PLACES = ("name", "path", "root", "test_path", "train", "test")  # settings that say where
 _EXPONENT_FROM = 1e7
-_BLOCK = 256  # examples whose bounds are looked for at a time
+_BLOCK_EXAMPLES = 256  # examples whose bounds are looked for at a time
 
 Kind = Literal["numbers", "texts", "pictures", "arrays"]
 Spread = tuple[int, int]
@@ -443,8 +443,8 @@ def _bounds(parts: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
         return 0.0, 0.0
     least, greatest = math.inf, -math.inf
     for part in parts:
-        for start in range(0, len(part), _BLOCK):
-            block = part[start : start + _BLOCK]  # small enough for a processor's cache
+        for start in range(0, len(part), _BLOCK_EXAMPLES):
+            block = part[start : start + _BLOCK_EXAMPLES]  # small enough for a processor's cache
             least = min(least, float(block.min()))
             greatest = max(greatest, float(block.max()))
     return _outwards(least, ROUND_FLOOR), _outwards(greatest, ROUND_CEILING)

@@ -309,7 +309,7 @@ def _client_setup(
     )
 
 
-BLOCK = 1_024
+BLOCK_CLIENTS = 1_024
 """Clients whose tiny models train at once on a CPU, to the same bits whatever this is."""
 
 
@@ -374,7 +374,7 @@ class SimulatedHost(host.Host):
         compute: ComputeSettings = build(config.compute, "compute")
         stack = compute.stack
         if stack == 1 and self.trainer.stack is not None:
-            stack = BLOCK
+            stack = BLOCK_CLIENTS
         super().__init__(site=site, client_ids=people, secure=parties, stack=stack, **values)
 
 

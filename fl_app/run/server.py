@@ -39,7 +39,7 @@ from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, 
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
 
-_ROUNDING = 1e-6
+_EPSILON_TOLERANCE = 1e-6
 
 
 def build_strategy(
@@ -159,7 +159,7 @@ def _require_within_budget(strategy: CohortStrategy) -> None:
         if is_refusal(error):  # no noise is large enough
             raise ConfigError(f"strategy={strategy.setup.strategy}: {error}") from error
         raise
-    if planned > budget.epsilon * (1 + _ROUNDING):
+    if planned > budget.epsilon * (1 + _EPSILON_TOLERANCE):
         why = departures(strategy.claims().planned(), budget.protected, strategy.adjacency)
         because = f", since {' and '.join(why)}" if why else ""
         raise ConfigError(

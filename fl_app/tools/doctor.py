@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from fl_app.device.data import OwnData
     from fl_app.device.node_settings import OwnerSettings
 
-LEAST_DISK = 200 * 2**20  # bytes: too little
+MIN_DISK_BYTES = 200 * 2**20  # bytes: too little
 SMALL_DISK = 2**30  # bytes: little
-LEAST_SECRET = 16  # bytes
+MIN_SECRET_BYTES = 16  # bytes
 CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
@@ -337,7 +337,7 @@ def disk(folder: Path) -> Check:
         place = place.parent
     free = shutil.disk_usage(place).free
     found = f"{free / 2**30:.1f} GiB free at {place}"
-    if free < LEAST_DISK:
+    if free < MIN_DISK_BYTES:
         return Check("disk", FAIL, found, "make room: a ledger that cannot be written stops all")
     if free < SMALL_DISK:
         return Check("disk", WARN, found)
@@ -403,7 +403,7 @@ def secret(file: Path | None) -> Check:
         found = f"others may read it ({stat.filemode(mode)})"
         return Check("secret", FAIL, found, f"chmod 600 {file}")
     size = file.stat().st_size
-    if size < LEAST_SECRET:
+    if size < MIN_SECRET_BYTES:
         advice = f"head -c 32 /dev/urandom > {file}"
         return Check("secret", FAIL, f"{size} bytes: can be guessed", advice)
     return Check("secret", OK, "readable by its owner only")

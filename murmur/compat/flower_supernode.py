@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flwr.supernode.nodestate import NodeState
 
 BROKEN_OFF = "eof"  # in what OpenSSL says of a peer that has gone; not of a refused certificate
-SOON_SECONDS = 10.0  # after an answer, in which the next message is likely
+BUSY_SECONDS = 10.0  # after an answer, in which the next message is likely
 FIRST_LOOK_SECONDS = 0.5  # until the first look then: others answer, too, before there is more
 LOOK_SECONDS = 0.25  # between two looks then
 ANSWER_LOOK_SECONDS = 0.05  # between two looks, in this process's memory, for the app's answer
@@ -190,7 +190,7 @@ class AnswerLoop:
         Returns the run's number, None where no message waits. What goes wrong before there is a
         message is raised.
         """
-        soon = self._answered + SOON_SECONDS
+        soon = self._answered + BUSY_SECONDS
         if time.monotonic() < soon:
             time.sleep(FIRST_LOOK_SECONDS)
         while True:

@@ -51,7 +51,9 @@ INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no client
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
 
 _METRICS_NORM = 0.5  # of all metrics of a training together, in clipping norms
-_LARGEST = 1e300  # of a clipping norm and of a range's ends: no arithmetic with them overflows
+_MAX_MAGNITUDE = (
+    1e300  # of a clipping norm and of a range's ends: no arithmetic with them overflows
+)
 _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 
 
@@ -97,13 +99,15 @@ class Ask:
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
             raise ValueError(f"minimum={self.minimum}: must be above colluders={self.colluders}")
-        if not MIN_NORM <= self.clip <= _LARGEST:
-            raise ValueError(f"clip={self.clip:g}: must lie between {MIN_NORM:g} and {_LARGEST:g}")
+        if not MIN_NORM <= self.clip <= _MAX_MAGNITUDE:
+            raise ValueError(
+                f"clip={self.clip:g}: must lie between {MIN_NORM:g} and {_MAX_MAGNITUDE:g}"
+            )
         for name, low, high in self.metrics:
-            if not -_LARGEST <= low < high <= _LARGEST:
+            if not -_MAX_MAGNITUDE <= low < high <= _MAX_MAGNITUDE:
                 raise ValueError(
                     f"metrics={{{name!r}: ({low:g}, {high:g})}}: must be a finite range (at most "
-                    f"{_LARGEST:g}), the lower end first"
+                    f"{_MAX_MAGNITUDE:g}), the lower end first"
                 )
         if self.purpose == "evaluate" and not self.metrics:
             raise ValueError("metrics=(): an evaluation releases at least one metric")

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
 _OWN = ("accuracy", "loss", "auc")  # of every run
-_FEWEST_FITTED, _MOST_FITTED, _PENALTY = 50, 2000, 0.01  # of ``linear_score``
+_MIN_EXAMPLES, _MAX_EXAMPLES, _PENALTY = 50, 2000, 0.01  # of ``linear_score``
 _OF_PROBABILITIES = ("log_loss", "d2_log_loss_score")  # whose argument older versions call y_pred
 CLUSTERINGS = ("silhouette", "calinski_harabasz", "davies_bouldin")  # scores of them
 _SIGMAS = 4.0  # above noise, or chance
@@ -67,17 +67,17 @@ def linear_score(
     What a linear model reaches without noise, estimated from labelled examples alone.
 
     Args:
-        features: (n, ...), of which the first ``_MOST_FITTED`` examples are used.
+        features: (n, ...), of which the first ``_MAX_EXAMPLES`` examples are used.
         labels: (n,).
         score: ``accuracy``, or ``auc`` of two classes.
 
     Returns:
-        None for fewer than ``_FEWEST_FITTED`` examples, or a single class.
+        None for fewer than ``_MIN_EXAMPLES`` examples, or a single class.
     """
-    labels = labels[:_MOST_FITTED]
-    if len(labels) < _FEWEST_FITTED or len(np.unique(labels)) < 2:
+    labels = labels[:_MAX_EXAMPLES]
+    if len(labels) < _MIN_EXAMPLES or len(np.unique(labels)) < 2:
         return None
-    rows = features[:_MOST_FITTED].reshape(len(labels), -1).astype(np.float64)
+    rows = features[:_MAX_EXAMPLES].reshape(len(labels), -1).astype(np.float64)
     rows -= rows.mean(axis=0)
     size = np.sqrt(np.mean(np.sum(rows**2, axis=1))) or 1.0
     kernel = rows @ rows.T / size**2 + 1.0  # and the offset

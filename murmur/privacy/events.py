@@ -26,7 +26,7 @@ MAX_VECTOR_ENTRIES = 1 << 26
 """The most numbers of one release with discrete Gaussian noise. So long is what a fine grid is
 proven for (``murmur.privacy.accounting.gaussian``), and no event says how long its vector was."""
 
-_MANY_BITS = 1000
+_GAUSSIAN_FROM_BITS = 1000
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ def is_gaussian(event: Event, exactly: bool = False) -> bool:
     if isinstance(event, Release | RepeatedEvent | SummedEvent | PoissonSampledEvent):
         return is_gaussian(event.event, exactly)
     if isinstance(event, RandomizedBitsEvent):
-        return not exactly and event.sensitivity_bits >= _MANY_BITS
+        return not exactly and event.sensitivity_bits >= _GAUSSIAN_FROM_BITS
     return isinstance(event, DiscreteGaussianEvent)
 
 

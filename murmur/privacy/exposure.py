@@ -32,7 +32,7 @@ Printed beside what is proven, never charged.
 
 @dataclass(frozen=True)
 class Claims:
-    """What a statement says of an algorithm's clients, each made when it is asked for.
+    """The privacy claims of an algorithm, each computed when it is asked for.
 
     Attributes:
         exposures: What each adversary has seen of every client so far.
@@ -52,17 +52,17 @@ class Claims:
 
 @dataclass(frozen=True)
 class SumFacts:
-    """What hides a client's release in a sum: the noise of the other clients.
+    """Sizes and weights of a sum, from which the noise of the other clients follows.
 
-    Of the smallest sum that the settings allow, as the client's own ledger is charged, less those
-    who may side with the server. That a sum was larger is known afterwards only, and not counted.
+    They describe the smallest sum that the settings allow, as the client's own ledger is charged,
+    less those who may side with the server. A larger sum is known afterwards only, and not counted.
 
     Attributes:
         survivors: Clients of every sum.
-        colluders: Those of them who may side with the server.
-        failure: The chance that share holders were drawn badly, which is added to δ.
+        colluders: Clients of a sum who may side with the server.
+        failure: Probability that share holders were drawn badly, which is added to δ.
         weight_of: A client's weight in the sum.
-        least_weight, greatest_weight: Of all clients.
+        least_weight, greatest_weight: The bounds on all clients' weights.
     """
 
     survivors: int

@@ -103,7 +103,7 @@ class Statement:
 
     @property
     def protects_model(self) -> bool:
-        """Whether a finite ε, proven or with its assumptions, covers whoever sees the model.
+        """True if a finite ε, proven or with its assumptions, covers whoever sees the model.
 
         Each adversary sees at least the models, so that a figure against any of them is enough.
         """

@@ -44,11 +44,11 @@ class Summation:
     side_by_side: bool
 
     def members(self, cohort: Sequence[int]) -> list[int]:
-        """Those of ``cohort`` that are asked, ascending."""
+        """Returns the clients of ``cohort`` that are asked, ascending."""
         return list(cohort)
 
     def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
-        """Whom to ask, by node: all of ``outcome.asked`` but those that cannot take part.
+        """Returns the clients to ask, by node: ``outcome.asked`` less those that cannot take part.
 
         ``grid``: for messages that a summation needs beforehand.
         """
@@ -118,7 +118,7 @@ class Aggregator:
         return min(self.least_survivors or self.min_anonymity_set, self.min_anonymity_set)
 
     def facts(self, weights: Weights) -> SumFacts:
-        """What hides a release in a sum of these, for statements and plans."""
+        """Returns the facts of these sums that statements and plans need."""
         return SumFacts(
             survivors=self.least_counted,
             colluders=self.settings.colluders,

@@ -37,23 +37,23 @@ CLEAN = "evaluate without protection"
 
 
 class ClientEvaluation(ABC):
-    """Who is asked when, what came back, and what all of it has cost.
+    """An evaluation on clients: its schedule, its answers and their privacy cost.
 
     The strategy calls ``messages`` after each round and ``take`` with the replies. A subclass says
     what is asked and how figures come of it.
 
     Args:
-        setup: Of the run.
+        setup: The run's setup.
         clients: How many are asked, all if there are fewer.
         every: Rounds from one evaluation to the next.
         show_clean: Ask simulated clients for the unprotected result too.
 
     Attributes:
-        summed: RowSummation are added up, and their noise may be shared.
-        unit: Whom one row protects.
-        name: Of the evaluation, in the statement's warnings.
+        summed: Rows are added up, and their noise may be shared.
+        unit: The unit that one row protects.
+        name: Name of the evaluation in the statement's warnings.
         participations: How often each client may have released a row.
-        outcome: Of the last evaluation's protected phase.
+        outcome: Outcome of the last evaluation's protected phase.
         scores: Figures of the last round's evaluation; empty where none was due or nobody
             answered.
 
@@ -102,7 +102,7 @@ class ClientEvaluation(ABC):
     @property
     @abstractmethod
     def is_on(self) -> bool:
-        """Whether anybody is asked at all."""
+        """True if any client is asked at all."""
 
     @abstractmethod
     def codec(self, purpose: str) -> Codec:
@@ -110,7 +110,7 @@ class ClientEvaluation(ABC):
 
     @abstractmethod
     def event(self) -> Event:
-        """What one protected row costs by itself: a client's message, read by the server."""
+        """Returns the privacy event of one protected row, for a server that reads the message."""
 
     @abstractmethod
     def score(
@@ -214,9 +214,9 @@ class ClientEvaluation(ABC):
     # Privacy --------------------------------------------------------------------------------
 
     def spent(self) -> list[Event]:
-        """What the most exposed client has released here; empty before the first evaluation.
+        """Returns the most exposed client's releases here; empty before the first evaluation.
 
-        As the budget's adversary sees it.
+        They are counted as the budget's adversary sees them.
         """
         most = max(self.participations.values(), default=0)
         if most:
@@ -257,7 +257,7 @@ class ClientEvaluation(ABC):
         return alone, epsilon(all_of_it, delta, threat).epsilon
 
     def warnings(self) -> list[str]:
-        """What the evaluation alone cost, which no figure of a statement says by itself."""
+        """Returns a warning with the cost of the evaluation alone, which no statement has apart."""
         if not self.participations:
             return []
         each, total = self.costs(self.setup.budget.delta)

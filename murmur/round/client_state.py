@@ -29,9 +29,9 @@ class ClientState:
         self.folder = folder
 
     def load(self, client: int, as_of: int) -> dict[str, NDArray] | None:
-        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
+        """Returns the state of ``client`` at the end of round ``as_of``; None: it has none yet.
 
-        The state of the latest round up to ``as_of`` in which the client took part.
+        It is that of the latest round up to ``as_of`` in which the client took part.
         ClientStateError where it is damaged, or older than what is kept.
         """
         rounds = self._rounds(client)

@@ -32,10 +32,10 @@ class Schedule:
 
     Attributes:
         kind: "random", "rotate" or "poisson".
-        clients: Of the federation; their ids are 0 to clients − 1.
-        size: Of a cohort; expected, where that is a Poisson sample.
-        rounds: Of the run.
-        seed: The run's.
+        clients: Clients of the federation; their ids are 0 to clients − 1.
+        size: Clients of a cohort; the expected number, where it is a Poisson sample.
+        rounds: Rounds of the run.
+        seed: The run's seed.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Schedule:
         return experiment_rng(self.seed, "rotation").permutation(self.clients)
 
     def includes(self, client: int, number: int) -> bool:
-        """Whether ``client`` may be asked in round ``number``; in secret draws everybody may."""
+        """Returns True if ``client`` may be asked in round ``number``; in secret draws all may."""
         return self.kind == "poisson" or client in _members(self, number)
 
     @cached_property
@@ -97,7 +97,7 @@ class Schedule:
         return _most(self)
 
     def cohorts(self) -> Cohorts:
-        """What accounting needs to know of them: ``rate`` is set for secret samples only."""
+        """Returns the cohorts as accounting needs them: ``rate`` is set for secret samples only."""
         if self.kind == "poisson":
             rate = self.size / self.clients
         else:
@@ -121,13 +121,13 @@ def _members(schedule: Schedule, number: int) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much each client counts in a sum.
+    """Public weights of clients in a sum.
 
     Weights are public and declared before any data are read: one that follows the data is data.
 
     Attributes:
         of: A client's weight, a whole number, by its id.
-        least, greatest: Between these all weights lie. The noise of others hides a client less the
+        least, greatest: Bounds on all weights. The noise of others hides a client less the
             more it weighs.
     """
 

@@ -29,7 +29,7 @@ class Collector:
     charge, ``add`` after it, and the rest once all have been added.
 
     Attributes:
-        clients: Whose releases are in it, in order.
+        clients: The clients whose releases are in it, in order.
         arrays: The contribution by name of array; none where nobody has answered. A list is the
             rows of an array, which need not lie side by side in memory.
     """
@@ -38,10 +38,10 @@ class Collector:
     arrays: Mapping[str, NDArray | list[NDArray]]
 
     def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
-        """What ``event`` is once the answer to ``task`` leaves this way; TaskError if it may not.
+        """Returns ``event`` as charged if the answer leaves this way; TaskError if it may not.
 
-        What it returns is charged, so it claims no more than this way hides: nothing, where the
-        server may read what a single client gave. ``codec``, ``weight``: of the answer.
+        It claims no more than this way hides: nothing, where the server may read a single client's
+        release. ``codec``, ``weight``: of the answer.
         """
         return event
 
@@ -55,7 +55,7 @@ class Collector:
         """Put on disk what must be there before the contribution leaves; once, after all of it."""
 
     def report(self) -> dict[str, Any]:
-        """What the server must know to read the contribution."""
+        """Returns the facts that the server needs to read the contribution."""
         return {}
 
 
@@ -112,10 +112,10 @@ class PerClientRows(Collector):
 
 
 class ReportsOnly(PlainSum):
-    """What a server gets that asks for no mask: reports that cost nothing, and no release."""
+    """Contribution to a server that asks for no masks: reports without a charge, no release."""
 
     def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
-        """Refused: whatever has to be charged leaves masked only."""
+        """Raises TaskError: whatever has to be charged leaves masked only."""
         raise TaskError(
             "secure_aggregation=on: this client releases nothing but masked contributions"
         )
@@ -222,7 +222,7 @@ def collector_for(
     is_charged: Callable[[], bool],
     summed: bool = True,
 ) -> Collector:
-    """Returns what takes the releases that a message asks for.
+    """Returns the collector for the releases that a message asks for.
 
     Where the run masks, unmasked contributions are rejected, rows included: each would be one
     client's own.

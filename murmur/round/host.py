@@ -101,13 +101,13 @@ class SeededNoise:
     seed: int
 
     def __call__(self, task: Task) -> NoiseGenerator:
-        """That of one release."""
+        """Returns the noise generator of one release."""
         parts = (self.seed, task.purpose, task.round, task.client)
         return NoiseGenerator.seeded("client noise", *parts)
 
 
 class _Released(NamedTuple):
-    """What one client releases for a task, packed by its codec, before it is collected."""
+    """One client's release for a task, packed by its codec, before it is collected."""
 
     task: Task
     codec: Codec
@@ -120,10 +120,10 @@ class Host:
 
     Attributes:
         site: Where clients live.
-        client_ids: Who lives here.
-        facts: What all answers of the run have in common.
+        client_ids: The clients that live here.
+        facts: Facts that all answers of the run have in common.
         client: The algorithm's client half.
-        data: Of the clients.
+        data: The clients' data.
         ledger: In which every release is charged before it leaves.
         secure: The clients' part in secure sums, with their secrets.
         evaluator: Answers the purposes of an evaluation, which the client half does not have.
@@ -191,7 +191,7 @@ class Host:
         return self.parse(content, len(self.client_ids))
 
     def _half(self, task: Task) -> Client:
-        """What answers: the algorithm's client half, or the evaluation's."""
+        """Returns the client half that answers: the algorithm's, or the evaluation's."""
         if self.evaluator is not None and task.purpose in self.evaluator.purposes:
             return self.evaluator
         return self.client
@@ -201,7 +201,7 @@ class Host:
     def _charged(
         self, tasks: list[Task], request: str, collector: Collector, refused: dict[int, str]
     ) -> list[Task]:
-        """Those of ``tasks`` that may be computed, all paid for in one durable commit.
+        """Returns the tasks that may be computed, all charged in one durable commit.
 
         ``request``: the message's digest, under which they are charged. ``refused`` gets the
         others, by client. Charged before and never answered counts as paid: it is computed again.
@@ -233,7 +233,7 @@ class Host:
         return [task for task in tasks if task.client in admitted]
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
-        """What answering costs; None for what a simulation only shows to its researcher.
+        """Returns the charge for an answer; None for a report to a simulation's researcher.
 
         TaskError, or whatever the client half raises, where the task may not be answered: nothing
         of it depends on data.
@@ -266,7 +266,7 @@ class Host:
             raise Refusal(REFUSED, "refused") from error
 
     def _allow(self, charge: Charge, spent: ComposedEvent) -> None:
-        """What the owner's policy says now, of new and of stored answers; raises Refusal."""
+        """Raises Refusal if the owner's policy rejects ``charge``, for a new or a stored answer."""
         self.site.policy.check(
             algorithm=self.facts.algorithm,
             event=charge.event,

@@ -28,10 +28,10 @@ class OwnModels:
     on it.
 
     Args:
-        setup: Of the run.
+        setup: The run's setup.
         sums: The strategy's; reports are summed in the clear even where trainings are summed
             securely.
-        names: Of the figures in [0, 1] that a client reports, in order.
+        names: Names of the figures in [0, 1] that a client reports, in order.
         every: Rounds between two questions, and one after the last; 0: after the last only.
     """
 

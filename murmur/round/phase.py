@@ -45,7 +45,7 @@ _ENDED = (
 )
 # Bytes of a reply in which clients' releases lie beside each other, from which on a node gets more
 # than one message: it then holds no more of them at a time.
-LARGEST_REPLY = 2**28
+MAX_REPLY_BYTES = 2**28
 
 
 class AuditCanaries(Protocol):
@@ -69,7 +69,7 @@ class AuditCanaries(Protocol):
         """
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold."""
+        """Returns the arrays that a checkpoint must hold."""
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
@@ -84,7 +84,7 @@ class Phase:
     Args:
         question: What each client of the cohort is asked.
         sums: How this kind of phase is summed.
-        setup: Of the run; says on which nodes clients are.
+        setup: The run's setup; says on which nodes clients are.
         quorum: The share of the cohort that must answer for the total to count; 0: whoever answers
             counts.
         canaries: Join a phase that counts.
@@ -185,7 +185,7 @@ class Phase:
         if self.question.alone:
             return 1
         if self.summation.side_by_side:
-            return max(1, LARGEST_REPLY // self.question.codec.packed_bytes)
+            return max(1, MAX_REPLY_BYTES // self.question.codec.packed_bytes)
         return len(self.question.cohort)
 
     def _message(self, node: int, clients: list[int]) -> Message:
@@ -246,12 +246,12 @@ class Phase:
             self.outcome.possibly_released += clients
 
     def _charged(self, clients: list[int]) -> list[int]:
-        """Those of ``clients`` that may have released something, now that their node has ended."""
+        """Returns the ``clients`` that may have released something before their node ended."""
         question = self.question
         return self.setup.placement.released(clients, question.number, question.purpose)
 
     def _counts(self) -> bool:
-        """Whether enough answered, and every sum is over enough for its noise."""
+        """Returns True if enough clients answered, and enough are in every sum for its noise."""
         outcome = self.outcome
         least = math.ceil(self.quorum * outcome.cohort_size)
         # Distributed noise needs enough clients in every sum; secure sums enforce this.

@@ -47,10 +47,10 @@ class ClientPlacement(Protocol):
         """Where ``clients`` are now; may wait for them. Each is ``asked`` once, or ``away``."""
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
-        """Those of ``clients`` whose data may have been released in round ``number``.
+        """Returns the ``clients`` whose data may have been released in round ``number``.
 
-        Asked once their node has ended with an error, or they have refused. Where it cannot know,
-        as on devices, whose own ledgers alone could say more, it answers all: an account may hold
+        Called once their node has ended with an error, or they have refused. Where it cannot know,
+        as on devices, whose own ledgers alone could say more, it returns all: an account may hold
         too much, never too little. ``purpose``: the phase's.
         """
         return list(clients)
@@ -60,8 +60,9 @@ class SimulatedPlacement(ClientPlacement):
     """A simulation's nodes: each takes an even share of whoever is asked.
 
     Attributes:
-        ledger: That of all its clients, if it can be read here. A charge comes before anything
-            leaves, so whoever was not charged has released nothing. None: all count as released.
+        ledger: The ledger of all its clients, if it can be read here. A charge comes before
+            anything leaves, so whoever was not charged has released nothing. None: all count as
+            released.
         shares: Into how many, where an interrupted round is asked again: a client answers the same
             message only. None: one for each node.
     """

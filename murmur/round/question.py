@@ -30,14 +30,14 @@ _FACTS = {
 
 @dataclass(frozen=True)
 class Question:
-    """What the clients of a cohort are asked, each the same.
+    """A request to the clients of a cohort, the same for each.
 
     Args:
-        purpose: What for; each client answers once for each (run, round, purpose), and each answer
-            is charged by itself.
+        purpose: Purpose of the phase; each client answers once for each (run, round, purpose), and
+            each answer is charged by itself.
         number: The round, from 1 on.
         cohort: The clients, ascending.
-        model: (d,) float32. From which they start.
+        model: (d,) float32. Initial parameters.
         codec: The form of their answers.
         event: Gives what one answer costs; None for a report to the researcher of a simulation,
             which is no part of the protocol: nothing is charged, a device refuses it.
@@ -77,20 +77,20 @@ class Question:
 
     @cached_property
     def _record(self) -> ArrayRecord:
-        """The same for all nodes: a model is made into bytes once."""
+        """The record that all nodes are sent: a model is made into bytes once."""
         model = self.sent or Array(self.model)
         others = {name: Array(values) for name, values in self.arrays.items()}
         return ArrayRecord({"model": model, **others})
 
     def task(self, client: int) -> Task:
-        """The same as ``client`` reads it, for canaries in the server's own process."""
+        """Returns the task as ``client`` reads it, for canaries in the server's own process."""
         known = self.model, self.arrays, self.settings, self.purpose
         return Task(self.number, client, *known)
 
 
 @dataclass
 class Outcome:
-    """What happened in the phase of round ``number``.
+    """The outcome of the phase of round ``number``.
 
     A phase fills it in from ``ask`` to ``take``; the strategy puts it in the round's row, and what
     a checkpoint must know of a round that is over is ``facts``.
@@ -103,13 +103,13 @@ class Outcome:
         possibly_released: Clients whose data may have been released: they have answered, or their
             node failed in a way that does not exclude it. Each takes this phase's event into its
             account.
-        sum_sizes: Over how many clients each sum is that the server has seen, or would have with
+        sum_sizes: Number of clients in each sum that the server has seen, or would have with
             secure sums.
         accepted: Whether enough have answered for the total to be used.
         bytes_down, bytes_up: What was sent and accepted, had each client a node of its own.
         total: The sum (shape); or each client's row (answered, *shape), in the order of
             ``answered``.
-        weight: Of all that is in the total.
+        weight: Sum of the weights in the total.
     """
 
     number: int
@@ -147,7 +147,7 @@ class Outcome:
         self.bytes_up += other.bytes_up
 
     def facts(self) -> dict[str, Any]:
-        """What the row needs of a round that is over but for its evaluation, as JSON has it."""
+        """Returns the facts of a finished training that a checkpoint keeps for the row, as JSON."""
         return {name: getattr(self, attribute) for name, attribute in _FACTS.items()}
 
     @classmethod

@@ -53,7 +53,7 @@ Parameters = NDArray[np.float32]
 
 
 class Algorithm(Protocol):
-    """What ``Rounds`` calls; ``strategies.base.CohortStrategy`` says what each of these is."""
+    """The methods that ``Rounds`` calls; ``strategies.base.CohortStrategy`` documents each."""
 
     algorithm: str
     unit: Unit
@@ -63,7 +63,7 @@ class Algorithm(Protocol):
     summed: bool
 
     def training(self, number: int, model: Parameters) -> Question:
-        """What round ``number`` asks."""
+        """Returns the question of round ``number``."""
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The next model."""
@@ -72,10 +72,10 @@ class Algorithm(Protocol):
         """The model after a round that does not count."""
 
     def release_event(self) -> Event:
-        """What one participation releases."""
+        """Returns the privacy event of one participation."""
 
     def before_rounds(self) -> Question | None:
-        """What clients are asked next before the rounds."""
+        """Returns the next question before the rounds; None: there is none."""
 
     def learn(self, question: Question, outcome: Outcome) -> None:
         """Take the answers to it."""
@@ -87,13 +87,13 @@ class Algorithm(Protocol):
         """The share of a cohort that must answer."""
 
     def claims(self) -> Claims:
-        """What a statement says of the clients."""
+        """Returns the privacy claims for the statement."""
 
     def warnings(self) -> list[str]:
-        """What a user should know."""
+        """Returns warnings for the user."""
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold beside the model."""
+        """Returns the arrays that a checkpoint must hold beside the model."""
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
@@ -113,10 +113,10 @@ class Rounds:
 
     Attributes:
         sums: How trainings are summed, in the clear or securely, and who has lied in a secure sum.
-        members: Those who may be asked in rounds, ascending; None: all, by the setup's schedule.
+        members: Clients that may be asked in rounds, ascending; None: all, by the setup's schedule.
         participations: How often each client may have released something, failed nodes' clients
             included.
-        before: Of these, how often before the rounds; kept where ``Claims.before`` says what that
+        before: Participations before the rounds alone; kept where ``Claims.before`` says what that
             costs.
         first_round: Rounds already done by an interrupted run; Flower counts from 1 again after a
             resume.
@@ -376,13 +376,13 @@ class Rounds:
         return self.costliest(map(path, self.participations))
 
     def exposure_in_sums(self, release: Event, participations: Mapping[int, int]) -> Exposure:
-        """What a server that sees sums only has learned of clients that released ``release``."""
+        """Returns the exposure to a server that sees only sums, of clients' ``release``."""
         facts = self.sums.facts(self.algorithm.weights())
         conditions = self.setup.secure_sums.conditions(self.setup.cohort_size)
         return exposed.by_sums(release, participations, facts, conditions)
 
     def exposures(self) -> list[Exposure]:
-        """What each adversary has seen, with an evaluation and an audit's canaries."""
+        """Returns the exposure to each adversary, with an evaluation and an audit's canaries."""
         exposures = self.algorithm.claims().exposures()
         if self.evaluation is not None:
             exposures = self.evaluation.compose(exposures)
@@ -391,12 +391,12 @@ class Rounds:
         return exposures
 
     def spent(self, roughly: bool = False) -> Event:
-        """What the most exposed client has released, its evaluations included.
+        """Returns the releases of the most exposed client, its evaluations included.
 
-        As the budget's adversary sees it. Two clients' worst parts may be taken together, which is
-        above what any one of them has released. ``roughly``: round up the number of releases
-        (``exposure.rounded_up``), at most to as many as are planned: in a long run most rounds then
-        share an ε that was computed before.
+        They are counted as the budget's adversary sees them. Two clients' worst parts may be taken
+        together, which is above what any one of them has released. ``roughly``: round up the number
+        of releases (``exposure.rounded_up``), at most to as many as are planned: in a long run most
+        rounds then share an ε that was computed before.
         """
         evaluation: list[Event] = []
         if self.evaluation is not None:
@@ -414,13 +414,13 @@ class Rounds:
         return self._stated(Statement.of, self.exposures(), self._warnings(), void)
 
     def released(self) -> list[dict[str, Any]]:
-        """What clients have released to each adversary so far, as ``guarantee.released`` has it."""
+        """Returns the releases to each adversary so far, in the form of ``guarantee.released``."""
         return [each for exposure in self.exposures() for each in released(exposure)]
 
     def without_epsilon(self, error: Exception, void: Iterable[str] = ()) -> Statement:
-        """What was charged, after ``statement`` has raised ``error``: no ε is derived.
+        """Returns a statement of the charges, without ε, after ``statement`` has raised ``error``.
 
-        Where not even that can be told apart by adversary, how often each client has released.
+        Where exposures by adversary cannot be had either, it has each client's number of releases.
         """
         exposures = [exposed.by_ledgers(self.participations)]
         warnings: list[str] = []
@@ -481,7 +481,7 @@ class Rounds:
     def _exposures_of(
         self, release: Event, participations: Mapping[int, int], claimed: Claimed
     ) -> list[Exposure]:
-        """Those of releases of one kind."""
+        """Returns the exposures to releases of one kind."""
         exposures = [exposed.by_messages(release, participations, claimed)]
         if self.algorithm.summed and self.setup.secure_sums.mode != "off":
             exposures.append(self.exposure_in_sums(release, participations))

@@ -32,15 +32,15 @@ class RunState:
     Attributes:
         round: The last finished round; 0: none, and ``model`` is the initial one.
         model: (d,) float32. The global parameters.
-        trained: Of round ``round`` + 1, where all else is as after its training, and it is not
-            evaluated yet; None otherwise.
+        trained: Outcome of round ``round`` + 1, where all else is as after its training, and it is
+            not evaluated yet; None otherwise.
         participations: How often each client may have released something. The statement charges by
             these, so they are never lost with a round.
-        before: Of these, how often before the rounds, where that is another release.
+        before: Participations before the rounds alone, where that is another release.
         cohort: The next round's number and its clients, where cohorts are secret.
         num_nodes: How many nodes share the cohort of the round that comes next; 0: not known.
         algorithm, sums: What the algorithm and the sums of its trainings remember.
-        evaluation, canaries: The same of an evaluation on clients and of an audit's canaries;
+        evaluation, canaries: State of an evaluation on clients and of an audit's canaries;
             empty without one.
     """
 

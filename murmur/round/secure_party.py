@@ -34,9 +34,9 @@ class SecureParties:
     A subclass may know its one party under another id (``murmur.flower.client``).
 
     Attributes:
-        site: Whose folder holds the secrets.
-        client_ids: Who lives here.
-        rules: What terms the clients accept.
+        site: The site whose folder holds the secrets.
+        client_ids: The clients that live here.
+        rules: The terms that the clients accept.
         is_on: Whether this run's clients mask what they release.
         started: Digest of the configuration that they were started with (``SumSetup.started``).
     """
@@ -48,7 +48,7 @@ class SecureParties:
     started: str = field(default="", kw_only=True)
 
     def answers(self, content: RecordDict) -> bool:
-        """Whether a message belongs to a phase that needs nothing but this class."""
+        """Returns True if a message is of a phase that this class answers by itself."""
         record = content.config_records.get(RECORD)
         return record is not None and record.get("phase") != Stage.MASK.value
 
@@ -103,9 +103,9 @@ class SecureParties:
         return secure_folder(self.site.folder) / "joined"
 
     def states(self, request: Request) -> SumStates:
-        """What the clients of ``request`` remember of its sum.
+        """Returns the states of the clients of ``request`` in its sum.
 
-        In a folder of this run's own: a device may be in sums of two runs at once.
+        They lie in a folder of this run's own: a device may be in sums of two runs at once.
         """
         residents = [self.resident(c) for c in request.messages if c in self.client_ids]
         folder = self.site.state_dir / SUMS

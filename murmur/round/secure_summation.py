@@ -64,8 +64,8 @@ class SecureSummation(Summation):
         event: What one release costs by itself.
 
     Attributes:
-        added: Over all groups that were revealed so far.
-        journal: From which an interrupted phase goes on.
+        added: The sum over all groups that were revealed so far.
+        journal: The journal from which an interrupted phase goes on.
         spoiled: Who was in sums that were impossible: by these, group testing names liars.
     """
 
@@ -320,9 +320,9 @@ class Exchange:
         return answers
 
     def record(self, phase: Stage, messages: Mapping[int, bytes]) -> ConfigRecord:
-        """What a node is sent in ``phase``: its clients, and which of the messages is whose.
+        """Returns the record for a node in ``phase``: its clients, and which message is whose.
 
-        What several clients are sent alike, terms and lists, is there once.
+        Messages that several clients share, terms and lists, are in it once.
         """
         place = {message: i for i, message in enumerate(dict.fromkeys(messages.values()))}
         return ConfigRecord(
@@ -337,7 +337,7 @@ class Exchange:
         )
 
     def reachable(self, clients: Iterable[int]) -> dict[int, list[int]]:
-        """Those of ``clients`` that a node hosts, by node: after an interruption some may not."""
+        """Returns the ``clients`` that have a node, by node: after an interruption some may not."""
         chosen: dict[int, list[int]] = {}
         for client in sorted(clients):
             if client in self.nodes:
@@ -378,9 +378,9 @@ class Journal:
         purpose, number: The phase's, and its round's: what comes before the rounds has the number
             of the first.
         path: The run's file of sums, which each phase's replace; None: nothing is kept.
-        terms: Of each group's sum; empty before the clients were asked.
-        masked: Of each group: whose vectors are in it, and the masked total; None before MASK is
-            over.
+        terms: Terms of each group's sum; empty before the clients were asked.
+        masked: For each group, the clients whose vectors are in it, and the masked total; None
+            before MASK is over.
         asked: Digest of what clients were asked in phase MASK.
 
     Raises:

@@ -49,7 +49,7 @@ class Sgd:
         return update
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold."""
+        """Returns the moments, which a checkpoint must hold."""
         return dict(self.moments)
 
     def restore(self, state: Mapping[str, NDArray]) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app ma
 
 @dataclass(frozen=True, kw_only=True)
 class SumSetup:
-    """What a phase and its sums need to know of a run.
+    """The facts of a run that a phase and its sums need.
 
     Attributes:
-        seed: From which all draws follow that are no noise.
+        seed: The seed of all draws that are no noise.
         num_clients: Clients of the federation.
         seeded_noise: For reproductions; the statement is then void.
         secure_sums: Whether clients mask what they send.
@@ -60,7 +60,7 @@ class SumSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSetup(SumSetup):
-    """What the ServerApp gives to a strategy, beside what sums need.
+    """The facts of a run that a strategy gets from the ServerApp.
 
     Attributes:
         trainer: The model on the server, for its first parameters and its test.

@@ -26,7 +26,7 @@ class Site(ABC):
     """Where clients live, and what leaves it beside their releases.
 
     Attributes:
-        folder: Of the ledger, the clients' state and the log of errors.
+        folder: Folder of the ledger, the clients' state and the log of errors.
         run: The run's name in the ledger.
         policy: What the owner lets out.
         free_reports: Whether a report that costs nothing may leave, as to the researcher of a
@@ -48,9 +48,9 @@ class Site(ABC):
 
     @abstractmethod
     def reason(self, about: str, error: Exception) -> str:
-        """What the server hears of a refusal; why is written to this machine's own log.
+        """Returns the reason for a refusal as the server hears it; writes the error to the own log.
 
-        ``about``: which round and client it was, for the log.
+        ``about``: the round and the client, for the log.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ class SimulatedSite(Site):
 
     @classmethod
     def of(cls, folder: Path, policy: str | None = None, run: str | None = None) -> SimulatedSite:
-        """That of the run in ``folder``.
+        """Returns the site of the run in ``folder``.
 
         ``policy``: a file, as if a device had this one; None allows all. ``run``: the name in the
         ledger, by default the folder's.
@@ -114,7 +114,7 @@ class DeviceSite(Site):
 
     @property
     def state_dir(self) -> Path:
-        """By a hash, so that the name which a server gave to its run leads nowhere else."""
+        """The state's folder, hashed: a run's name comes from the server and must not be a path."""
         return self.folder / "clients" / hashlib.sha256(self.run.encode()).hexdigest()
 
     def reason(self, about: str, error: Exception) -> str:
@@ -135,9 +135,10 @@ class Data(Protocol):
     """
 
     def of(self, client: int) -> LocalData:
-        """Those of ``client``. Any error refuses it: on a device none may follow from the data.
+        """Returns the client's data. Any exception counts as a refusal.
 
-        There a record that cannot be read is a blank one, and all are where nothing can be.
+        On a device none may follow from the data: a record that cannot be read is a blank one, and
+        all are where nothing can be read.
         """
 
     def blank(self, client: int) -> LocalData | None:

@@ -42,7 +42,7 @@ _OURS = ("clients", "fl_app", "murmur", "strategies")  # packages of this progra
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300
-_LARGEST_LOG = 2**20  # bytes; twice that is kept
+_MAX_LOG_BYTES = 2**20  # bytes; twice that is kept
 
 
 class RunError(Exception):
@@ -63,11 +63,11 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """What the server asks of one client in one round; everything in it may be hostile.
+    """A server's request to one client in one round; everything in it may be hostile.
 
     Attributes:
-        round: From 1 on.
-        client: The id of whoever is asked.
+        round: Number of the round, from 1 on.
+        client: The client's id.
         model: (d,) float32. Flat parameters.
         arrays, settings: What the algorithm's server half sends beside the model.
         purpose: "train", or another stage that the algorithm has ("label", "evaluate"). A client
@@ -87,11 +87,11 @@ class Task:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What all answers of a run have in common, and the owner's policy judges by.
+    """Facts that all answers of a run have in common, by which the owner's policy judges.
 
     Attributes:
         algorithm: Its name, as policies and secure sums know it.
-        delta: For which ε is computed.
+        delta: δ for which ε is computed.
         rounds: A budget for the whole run is shared out over so many.
         noise: "os", or "seeded": it follows from the run's seed, for reproductions only.
     """
@@ -103,12 +103,12 @@ class RunFacts:
 
     @property
     def seeded(self) -> bool:
-        """Whether the run's statement is void, since its noise can be computed."""
+        """True if the run's noise can be computed, which voids its statement."""
         return self.noise == "seeded"
 
 
 class Client(Protocol):
-    """What answers tasks: an algorithm's client half, an evaluation's, or anybody's own code.
+    """Protocol of a client half: an algorithm's, an evaluation's, or anybody's own code.
 
     One instance serves all clients of a node. ``clients.base.Client`` is the usual base class.
 
@@ -118,7 +118,7 @@ class Client(Protocol):
 
     Attributes:
         summed: Whether a node sums its clients' releases; else they travel as one row each.
-        purposes: What it can be asked for.
+        purposes: Purposes for which it can be asked.
     """
 
     summed: bool
@@ -128,10 +128,10 @@ class Client(Protocol):
         """The form in which the answer travels; TaskError if the task is malformed."""
 
     def event(self, task: Task) -> Event | None:
-        """What answering costs, by the task alone; None for a report in a simulation.
+        """Returns the event of an answer, by the task alone; None for a report in a simulation.
 
-        The event of this client's own message, by itself. That a secure sum hides it is added by
-        the host.
+        It is the event of this client's own message, by itself. That a secure sum hides it is added
+        by the host.
         """
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
@@ -345,7 +345,7 @@ def log_error(folder: Path, about: str, error: BaseException) -> None:
     path = error_log(folder)
     try:
         owner_only_folder(folder)
-        if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
             os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
         with open(path, "a", encoding="utf-8", opener=owner_only) as file:
             file.write(text)

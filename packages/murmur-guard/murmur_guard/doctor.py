@@ -9,7 +9,7 @@ from fl_app.device.api import FAIL, OK, WARN, Check, attempt, policy_file
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard.guard import LOOK_SECONDS, require_apart
-from murmur_guard.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
+from murmur_guard.sandbox import MIN_LANDLOCK_ABI, PARTS, landlock_version, missing
 
 _TO_GET = {
     "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
@@ -53,7 +53,7 @@ def isolation(part: str, lacking: bool, without: bool) -> Check:
         without: whether the policy does without it.
     """
     found = {
-        "landlock": f"ABI {landlock_version()}, at least {LEAST_LANDLOCK} is needed",
+        "landlock": f"ABI {landlock_version()}, at least {MIN_LANDLOCK_ABI} is needed",
         "seccomp": platform.machine(),
         "namespaces": "user, mount, network, IPC and process",
     }[part]

@@ -39,9 +39,9 @@ from murmur_guard import guarded
 from murmur_guard.sandbox import Sandbox, adopt_orphans, missing, programs
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
-_LARGEST_HEAD = 1 << 16
-_LARGEST_STATE = 1 << 20  # and as much as the model
-_ROOM = 1 << 23  # bytes of a ledger's entries and logs
+_MAX_HEAD_BYTES = 1 << 16
+_MAX_STATE_BYTES = 1 << 20  # and as much as the model
+_MAX_LEDGER_BYTES = 1 << 23  # bytes of a ledger's entries and logs
 _FILES = 32  # that may be made beside what is there: states, journals, logs
 _STATE_SECONDS = 30 * 24 * 3600.0
 _SCRATCH = "scratch"
@@ -107,9 +107,9 @@ class Guard(Resident):
         return reply
 
     def _alone(self, message: Message) -> Ask | None:
-        """What an answer to a server without Murmur costs; None: it is refused.
+        """Returns the cost of an answer to a server without Murmur; None: it is refused.
 
-        The round is the server's word: which answer it is, for the ledger and for nothing else.
+        The server states the round, which numbers the answer in the ledger and nothing else.
         """
         rules = self.rules.unprotected
         if rules is None:
@@ -183,7 +183,7 @@ class LockedApp:
         self.started = False
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """What of the app's reply protection looks at: the arrays that were sent, and its metrics.
+        """Runs the app; returns what protection reads of its reply: the arrays sent and metrics.
 
         What the app keeps in ``Context.state`` stays in the device's folder, for the same run.
 
@@ -202,9 +202,9 @@ class LockedApp:
         kept = self.folder / "apps" / f"{context.run_id}.state"
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
-        largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
+        largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _MAX_STATE_BYTES
         sums = [kept.stat().st_size for kept in self.folder.glob("clients/*/secure_sum/*")]
-        room = 2 * (largest + max(sums, default=0)) + _ROOM
+        room = 2 * (largest + max(sums, default=0)) + _MAX_LEDGER_BYTES
         with self._scratch() as scratch, _room(self.folder, room):
             sandbox = Sandbox(
                 folder=str(scratch),
@@ -224,7 +224,7 @@ class LockedApp:
             ]
             asked = guarded.framed(head, parts)
             answer = self._run(scratch, asked, min(largest, self.rules.memory))
-        found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
+        found, (state, *arrays) = guarded.unframed(answer, _MAX_HEAD_BYTES)
         owner_only_folder(kept.parent)
         _forget_states(kept.parent)
         replace_file(kept, state)
@@ -350,7 +350,7 @@ class _Watched:
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
-        """What it writes, up to the end that its own length names.
+        """Reads the process's answer, up to the length that the answer itself states.
 
         AppError where it ends, takes too long or too much, or writes more than ``largest``.
         """
@@ -379,7 +379,7 @@ class _Watched:
                     answer += part
                     if len(answer) >= 8:
                         length = int.from_bytes(answer[:8], "little") + 8
-                        if length > largest + _LARGEST_HEAD:
+                        if length > largest + _MAX_HEAD_BYTES:
                             raise AppError(f"the app's reply is of {length} bytes")
                         if len(answer) >= length:
                             return bytes(answer[:length])

@@ -47,7 +47,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a locked process is left with.
+    """Limits of a locked process: its files, memory, processes and time.
 
     Attributes:
         folder: the one place where it writes; it may read and execute there too.
@@ -71,7 +71,7 @@ class Sandbox:
 def missing() -> list[str]:
     """Which of ``PARTS`` this kernel does not give to this process."""
     found = []
-    if landlock_version() < LEAST_LANDLOCK:
+    if landlock_version() < MIN_LANDLOCK_ABI:
         found.append("landlock")
     if platform.machine() not in _ARCHITECTURES or _libc.prctl(_GET_SECCOMP, 0, 0, 0, 0) < 0:
         found.append("seccomp")
@@ -108,7 +108,7 @@ def lock(sandbox: Sandbox) -> None:
 
 
 def adopt_orphans() -> None:
-    """What this process's children leave behind becomes its own child, which it can wait for."""
+    """Adopts orphans of this process's children as its own, so that it can wait for them."""
     _call("prctl", _SUBREAPER, 1, 0, 0, 0)
 
 
@@ -192,7 +192,7 @@ def _enter_namespaces(folder: str, disk: int) -> None:
 
 # Landlock ---------------------------------------------------------------------------------------
 
-LEAST_LANDLOCK = 3  # from which on a file that may be read cannot be truncated
+MIN_LANDLOCK_ABI = 3  # from which on a file that may be read cannot be truncated
 _SCOPED_LANDLOCK = 6  # from which on signals can be kept in
 _CREATE_RULESET = 444
 _ADD_RULE = 445
@@ -214,8 +214,8 @@ def landlock_version() -> int:
 def _restrict_files(sandbox: Sandbox) -> None:
     """Reading below the named paths, writing in the folder, no TCP, no signals to others."""
     version = landlock_version()
-    if version < LEAST_LANDLOCK:
-        raise OSError(f"Landlock ABI {version}: {LEAST_LANDLOCK} is needed")
+    if version < MIN_LANDLOCK_ABI:
+        raise OSError(f"Landlock ABI {version}: {MIN_LANDLOCK_ABI} is needed")
     everything = (1 << 15) - 1
     if version >= 5:
         everything = (1 << 16) - 1
@@ -240,7 +240,7 @@ def _restrict_files(sandbox: Sandbox) -> None:
 
 
 def programs() -> list[str]:
-    """What every locked process may read: the system's paths, and those of Python's packages."""
+    """Paths that every locked process may read: the system's and those of Python's packages."""
     own = filter(os.path.isabs, sys.path)
     return list(dict.fromkeys((*SYSTEM, sys.prefix, sys.base_prefix, *own)))
 

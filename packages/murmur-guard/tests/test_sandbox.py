@@ -149,7 +149,7 @@ def test_a_part_that_the_kernel_lacks_stops_it():
 import sys, tempfile
 sys.path.insert(0, {str(Path(sandbox.__file__).parent)!r})
 import sandbox
-sandbox.LEAST_LANDLOCK = 99
+sandbox.MIN_LANDLOCK_ABI = 99
 print(sandbox.missing())
 sandbox.lock(sandbox.Sandbox(tempfile.mkdtemp(), (), 1 << 30, 1 << 26, 50, 60, {tuple(lacking)!r}))
 print("went on")

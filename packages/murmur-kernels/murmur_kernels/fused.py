@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from murmur_kernels.stages import Affine, Stage, move, pair
 
 _LANES = 8  # of the narrowest vector
-_LARGEST_WINDOW = 25  # taps of a channel, which are to fit the registers
-_LARGEST_FILTER = 75  # taps of all channels
+_MAX_WINDOW_TAPS = 25  # taps of a channel, which are to fit the registers
+_MAX_FILTER_TAPS = 75  # taps of all channels
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 _DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
 
@@ -70,7 +70,7 @@ class FusedBlock:
         kernel = pair(first.kernel_size)
         area = math.prod(kernel)
         plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
-        small = area <= _LARGEST_WINDOW and area * first.in_channels <= _LARGEST_FILTER
+        small = area <= _MAX_WINDOW_TAPS and area * first.in_channels <= _MAX_FILTER_TAPS
         if not plain or not small or first.out_channels % _LANES:
             return None
         height, width, channels = shape
@@ -228,7 +228,7 @@ class _Source:
 
     @property
     def text(self) -> str:
-        """Of the whole module."""
+        """LLVM assembly of the module, with its forward and backward functions."""
         self._forward()
         self._backward()
         return str(self.module)
@@ -321,7 +321,7 @@ class _Source:
 
     @contextmanager
     def _loop(self, b: Any, count: Any) -> Iterator[Any]:
-        """What is built inside is done ``count`` times, at least once, for this index."""
+        """Builds a loop over the yielded index, run ``count`` times, at least once."""
         before = b.block
         head = b.append_basic_block()
         after = b.append_basic_block()
@@ -338,10 +338,10 @@ class _Source:
         b.position_at_end(after)
 
     def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
-        """What reads pixels beside a place's upper left corner.
+        """Returns the reader of pixels relative to a window's upper left corner.
 
-        ``images``: their address. ``image``: number of the image. ``row``: of the pooled output.
-        ``column``: of the pooled output.
+        ``images``: their address. ``image``: number of the image. ``row``, ``column``: of the
+        pooled output.
 
         Returns:
             (channel, y, x) -> the pixel in every lane, read once each.

@@ -27,18 +27,18 @@ from murmur.learning.training.stack import ClientBatch, TrainSingle
 from murmur_kernels.stages import NARROW, move, relu_backward, tanh_backward
 
 WIDTH = 32  # clients that train together
-LEAST = 8  # fewer of a kind train one by one
+MIN_CLIENTS = 8  # fewer of a kind train one by one
 LINE = 16  # numbers in a cache line
 TRIED_AFTER = 64  # clients of a kind: trying takes as long as training 32 one by one
 _TRIED_STEPS = 64
 
 # Above these, arithmetic is what takes a step's time.
-_MOST_PARAMETERS = 16_384
-_MOST_INPUTS = 65_536  # numbers in a client's images
+_MAX_PARAMETERS = 16_384
+_MAX_INPUTS = 65_536  # numbers in a client's images
 
 
 class Kind(NamedTuple):
-    """What clients that train in lockstep have in common.
+    """Training settings that clients in one lockstep group share.
 
     Attributes:
         examples: of each.
@@ -60,11 +60,11 @@ BatchBuffer = Callable[[int], tuple[Tensor, Tensor]]
 
 
 def can_lock(module: nn.Module, size: int) -> bool:
-    """Whether a supported sequence is small and plain enough; ``size``: its parameters."""
+    """Returns whether a supported sequence of ``size`` parameters can train in lockstep."""
     first, *layers = module.children()
     affine = [layer for layer in layers if type(layer) is nn.Linear]
     return (
-        size <= _MOST_PARAMETERS
+        size <= _MAX_PARAMETERS
         and type(first) is Flatten
         and all(type(layer) in (nn.Linear, nn.ReLU, nn.Tanh) for layer in layers)
         and all(layer.bias is not None for layer in affine)
@@ -110,7 +110,7 @@ class Lockstep:
         steps: int | None = None,
         proximal_mu: float = 0.0,
     ) -> list[Any]:
-        """What ``Trainer.train`` makes of each client, bit for bit.
+        """Trains clients in lockstep, with the results of ``Trainer.train`` bit for bit.
 
         Args:
             images: float32 (N, C, H, W).
@@ -139,7 +139,7 @@ class Lockstep:
             for start in range(0, len(places), WIDTH):
                 group = places[start : start + WIDTH]
                 parts = [shares[place] for place in group]
-                if len(group) < LEAST or not self._suits(images, labels, parts, kind):
+                if len(group) < MIN_CLIENTS or not self._suits(images, labels, parts, kind):
                     continue
                 models = self._train(images, labels, parts, kind)
                 for place, model in zip(group, models, strict=True):
@@ -149,9 +149,12 @@ class Lockstep:
     def _suits(
         self, images: Images, labels: NDArray[np.int64], shares: Sequence[ClientBatch], kind: Kind
     ) -> bool:
-        """Whether they may; what is wrong with one of them, it is told when it trains alone."""
+        """Returns whether these clients may train in lockstep.
+
+        Clients with invalid data may not: training alone raises the error.
+        """
         features = images[0].size
-        if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MOST_INPUTS // features):
+        if not 1 <= kind.examples <= min(MAX_GATHERED_EXAMPLES, _MAX_INPUTS // features):
             return False
         rows = np.stack([share.indices for share in shares])
         if rows.min() < 0 or rows.max() >= len(images):
@@ -166,7 +169,7 @@ class Lockstep:
         return self._is_exact[kind]
 
     def _try(self, shape: tuple[int, ...], kind: Kind) -> bool:
-        """Whether made-up clients get the same bits both ways."""
+        """Returns whether synthetic clients get the same bits in lockstep as alone."""
         kind = kind._replace(steps=min(kind.steps, _TRIED_STEPS))
         rng = np.random.default_rng(0)
         count = WIDTH * kind.examples

@@ -40,7 +40,7 @@ PLANS_KEPT = 8
 
 
 def supports(module: nn.Module) -> bool:
-    """Whether ``module`` is a sequence of layers for ``ManualBackend``, none of them frozen.
+    """Returns whether ``ManualBackend`` supports ``module``, a sequence without frozen layers.
 
     It begins with a convolution, or is flattened and begins with a linear layer, ends with a linear
     layer, and has no two activations behind each other.
@@ -59,7 +59,7 @@ def supports(module: nn.Module) -> bool:
 
 
 def _supports_layer(layer: nn.Module) -> bool:
-    """Whether there is a stage for ``layer`` with its settings."""
+    """Returns whether there is a stage for ``layer`` with its settings."""
     if type(layer) is nn.Conv2d:
         named_padding = isinstance(layer.padding, str)
         return layer.groups == 1 and layer.padding_mode == "zeros" and not named_padding
@@ -71,7 +71,7 @@ def _supports_layer(layer: nn.Module) -> bool:
 
 
 def gains_by_bfloat16(module: nn.Module) -> bool:
-    """Whether any layer of a supported sequence would be computed in bfloat16."""
+    """Returns whether any layer of a supported sequence would be computed in bfloat16."""
     layers = [layer for layer in module.children() if not isinstance(layer, Flatten)]
     return any(map(computes_half, layers[1:]))
 
@@ -111,7 +111,7 @@ class Plan:
 
 
 class StagedBackend(Backend):
-    """What backends made of stages share: a vector of their own, laid out by ``stored_views``.
+    """Base of backends made of stages, with a vector of their own laid out by ``stored_views``.
 
     Args:
         flat: the model, whose vector is in the public order.
@@ -131,7 +131,7 @@ class StagedBackend(Backend):
 
     @cached_property
     def _gradient(self) -> Tensor:
-        """Of the same layout; where ``gradient`` leaves it."""
+        """Result of ``gradient``, in the layout of ``_vector``."""
         return torch.zeros_like(self._vector)
 
     @contextmanager
@@ -262,7 +262,7 @@ class ManualBackend(StagedBackend):
         return partial(self._reader, own)
 
     def _reader(self, own: dict[str, Tensor], batch: int) -> Callable[[Tensor], Tensor]:
-        """That of ``batch`` images, with the parameters ``own``."""
+        """Returns the inference function of ``batch`` images with the parameters ``own``."""
         calls: list[Callable[[Tensor], Tensor]] = []
         if self._width is not None:
             calls.append(Flatten())
@@ -302,7 +302,7 @@ class ManualBackend(StagedBackend):
     def _stages(
         self, index: int, batch: int, targets: dict[str, Tensor], out: Tensor | None
     ) -> list[stages.Stage]:
-        """Those of one layer: pooling is two where it is followed by a convolution's bias.
+        """Returns the stages of one layer: two for pooling followed by a convolution's bias.
 
         Args:
             index: of the layer.
@@ -336,7 +336,7 @@ class ManualBackend(StagedBackend):
     def _affine_stage(
         self, index: int, size: tuple[int, ...], moved: stages.Affine, out: Tensor | None
     ) -> stages.Stage:
-        """That of a layer with weights.
+        """Returns the stage of a layer with weights.
 
         Args:
             index: of the layer.

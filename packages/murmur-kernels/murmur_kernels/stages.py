@@ -226,7 +226,7 @@ class ConvolutionStage(Stage):
 
 
 def is_strided(layer: nn.Conv2d) -> bool:
-    """Whether ``PatchConvolutionStage`` is the way to compute ``layer``."""
+    """Returns whether ``PatchConvolutionStage`` computes ``layer``: strides above 1, no padding."""
     unpadded = layer.padding == (0, 0) and layer.dilation == (1, 1)
     return unpadded and min(layer.stride) > 1
 

@@ -16,7 +16,7 @@ from murmur.learning import models
 from murmur.learning.training.stack import ClientBatch, Stack
 from murmur.learning.training.trainer import Trainer
 from murmur_kernels import lockstep
-from murmur_kernels.lockstep import LEAST, TRIED_AFTER, WIDTH, Lockstep
+from murmur_kernels.lockstep import MIN_CLIENTS, TRIED_AFTER, WIDTH, Lockstep
 
 CLASSES = 10
 MODELS = {
@@ -117,7 +117,7 @@ def test_every_client_has_the_bits_that_it_has_alone(model, how):
 def test_a_kind_whose_bits_are_equal_trains_in_lockstep(monkeypatch, model, how):
     settle(monkeypatch, True)
     expected, found, alone = both_ways(model, how)
-    assert alone == 3  # those of 40 examples are fewer than ``LEAST``
+    assert alone == 3  # those of 40 examples are fewer than ``MIN_CLIENTS``
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -127,7 +127,7 @@ def test_a_kind_whose_bits_are_equal_trains_in_lockstep(monkeypatch, model, how)
     st.integers(1, 45),
     st.integers(1, 33),
     st.integers(1, 9),
-    st.integers(LEAST, WIDTH),
+    st.integers(MIN_CLIENTS, WIDTH),
 )
 def test_whatever_the_sizes_bits_do_not_depend_on_who_trains_beside_whom(
     model, examples_each, batch_size, steps, clients
@@ -137,7 +137,7 @@ def test_whatever_the_sizes_bits_do_not_depend_on_who_trains_beside_whom(
     data = examples(model, sum(sizes))
     how = {"batch_size": batch_size, "steps": steps, "lr": 0.2}
     expected = one_by_one(trainer, data, shares(trainer, sizes), **how)
-    for block in (LEAST, WIDTH):
+    for block in (MIN_CLIENTS, WIDTH):
         found, own = [], shares(trainer, sizes)
         for start in range(0, clients, block):
             found += together(trainer, data, own[start : start + block], **how)[0]
@@ -174,7 +174,7 @@ def test_few_or_strange_clients_train_one_by_one_and_their_streams_are_untouched
     trainer = trainer_of("digits")
     data = examples("digits", sum(FEW))
     how = {"batch_size": 4, "epochs": 1, "lr": 0.1}
-    few = shares(trainer, FEW[: LEAST - 1])
+    few = shares(trainer, FEW[: MIN_CLIENTS - 1])
     assert trainer.stack.train(*data, few, **how) == [None] * len(few)
     assert few[0].rng.random() == np.random.default_rng(0).random()
     strange = shares(trainer, FEW)

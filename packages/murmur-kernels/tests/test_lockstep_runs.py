@@ -29,10 +29,10 @@ def in_lockstep(monkeypatch):
 def test_result_does_not_depend_on_how_many_tiny_clients_train_at_once(
     tmp_path, monkeypatch, in_lockstep, words
 ):
-    monkeypatch.setattr(hosts, "BLOCK", 1)
+    monkeypatch.setattr(hosts, "BLOCK_CLIENTS", 1)
     reference = run_inline(tmp_path / "one", *words, *TINY, workers=1)
     for block, workers in ((64, 1), (64, 2), (1_024, 1), (1_024, 2), (1_024, 8)):
-        monkeypatch.setattr(hosts, "BLOCK", block)
+        monkeypatch.setattr(hosts, "BLOCK_CLIENTS", block)
         in_lockstep.clear()
         other = run_inline(tmp_path / f"{block}-{workers}", *words, *TINY, workers=workers)
         assert in_lockstep, "lockstep was not even tried"
@@ -44,10 +44,10 @@ def test_tiny_clients_train_in_lockstep_where_this_processor_has_equal_bits_for_
     tmp_path, monkeypatch, in_lockstep
 ):
     """As if it had; else nothing would be trained in lockstep where it has not."""
-    monkeypatch.setattr(hosts, "BLOCK", 1)
+    monkeypatch.setattr(hosts, "BLOCK_CLIENTS", 1)
     words = ["strategy=fedavg", "privacy=none", *TINY]
     alone = load_file(run_inline(tmp_path / "alone", *words).path / "model/model.safetensors")
-    monkeypatch.setattr(hosts, "BLOCK", 1_024)
+    monkeypatch.setattr(hosts, "BLOCK_CLIENTS", 1_024)
     monkeypatch.setattr(Lockstep, "_try", lambda *_: True)
     together = load_file(run_inline(tmp_path / "together", *words).path / "model/model.safetensors")
     assert sum(in_lockstep) >= 150

@@ -32,7 +32,7 @@ _ADDED = 1e-3  # by how much less than this the neighbours' distance may vary wi
 
 @dataclass(frozen=True)
 class AttackResult:
-    """What an attack achieved.
+    """Result of an attack: bounds on ε, an estimate of it, and success.
 
     Attributes:
         neighbours: the pair, in words.

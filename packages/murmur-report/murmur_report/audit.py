@@ -61,11 +61,11 @@ OPTIONS = Path(__file__).with_name("options.yaml")
 # noise it is done once, else for each release.
 RUNS = 20_000
 RUNS_TRAINED = 1_000
-LEAST = 200
+MIN_RUNS = 200
 SCOUTS = 200
 SCOUTS_TRAINED = 50
-FEWEST = 20  # of either, where time is short
-_ROUNDING = 1e-6  # of an ε that is computed in two ways
+MIN_RUNS_HURRIED = 20  # of either, where time is short
+_EPSILON_TOLERANCE = 1e-6  # of an ε that is computed in two ways
 
 
 @dataclass
@@ -102,8 +102,10 @@ class Effort:
             scouts = self.scouts
         if self.runs is not None:
             return self.runs, scouts
-        seen = max(LEAST, often // count)
-        return max(FEWEST, int(self.share * seen)), max(FEWEST, int(self.share * scouts))
+        seen = max(MIN_RUNS, often // count)
+        return max(MIN_RUNS_HURRIED, int(self.share * seen)), max(
+            MIN_RUNS_HURRIED, int(self.share * scouts)
+        )
 
     def plan(self, view: View, pairs: Sequence[NeighbourPair], seen: int, scouts: int) -> None:
         """Note how long an attack would take, by one look."""
@@ -126,7 +128,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Bound:
-    """What the statement proves, or assumes, of releases that are attacked together.
+    """Bound on ε, proven or assumed, of releases that are attacked together.
 
     Attributes:
         releases: how many of one client; of models, the rounds of the run.
@@ -149,7 +151,7 @@ class Bound:
 
     @classmethod
     def of(cls, exposure: Exposure, statement: Statement, releases: int) -> "Bound":
-        """What the statement would say of them, as far as the adversary's view goes.
+        """Returns the statement's bound of ``releases`` in the adversary's view.
 
         Args:
             exposure: the adversary, and what one release costs against it.
@@ -165,10 +167,7 @@ class Bound:
 
     @classmethod
     def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> "Bound":
-        """What the statement says of all models, after a run that ``strategy`` has made.
-
-        ``rounds``: how many it had.
-        """
+        """Returns the statement's bound of all models after ``rounds`` rounds of ``strategy``."""
         [models] = [e for e in strategy.claims().exposures() if e.threat is Threat.CENTRAL]
         return cls._said(models, strategy.rounds.statement(), rounds, models.claimed_total)
 
@@ -428,7 +427,7 @@ def _summed(
 
 
 def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
-    """What clients release beside the rounds' answers: before the rounds, and evaluations.
+    """Yields releases beside the rounds' answers: before the rounds, and evaluations.
 
     Yields:
         Who reads it, with what it costs, and how it is made.
@@ -514,7 +513,7 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
 
 
 def first_task(strategy: CohortStrategy) -> Task:
-    """What the strategy asks the first client of its cohort in round 1, with the initial model."""
+    """Returns the task of the cohort's first client in round 1, with the initial model."""
     model = strategy.setup.initial_parameters()
     client = int(strategy.rounds.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
@@ -582,7 +581,7 @@ def _measured(
         return statement
     guarantees = []
     for guarantee in statement.guarantees:
-        most = guarantee.stated_per_round * (1 + _ROUNDING)
+        most = guarantee.stated_per_round * (1 + _EPSILON_TOLERANCE)
         if exposure.threat is not Threat.SECURE_AGGREGATION:
             most = math.inf
         if bound.epsilon <= most and exposure.adversary.startswith(guarantee.adversary):

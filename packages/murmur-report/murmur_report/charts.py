@@ -46,9 +46,9 @@ KIND_SHAPES = {"proven": "circle", "assumed": "diamond", "void": "cross"}  # wha
 HEIGHT = 260  # of a plot, in pixels
 _BAND = 0.15  # how strong the band of one line of three is; of more they hide each other
 ROW = 34  # of a row, where settings are rows
-MOST_ROUNDS = 60  # drawn of a line
-MOST_LINES = 8  # in one panel; more stand in further ones
-MOST_CLIENTS = 120  # columns of a partition
+MAX_ROUNDS = 60  # drawn of a line
+MAX_LINES = 8  # in one panel; more stand in further ones
+MAX_CLIENTS = 120  # columns of a partition
 DIVERGED = 10  # times the median loss
 FEW_ROUNDS = 5  # so many have a mark each on the axis; Vega would also mark halves
 MARKED_LABEL = (  # a name's marks stand in a line of their own
@@ -367,7 +367,7 @@ def line_channels(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
 
 
 def _are_settings(points: pandas.DataFrame) -> bool:
-    """Whether each line is a setting: then records need no second name."""
+    """Returns whether each line is a setting, so that records need no second name."""
     return bool((points["line"] == points["setting"]).all())
 
 
@@ -393,7 +393,7 @@ def score_axis(points: pandas.DataFrame, score: str, field: str = "mean") -> alt
 
 
 def tooltips(setting: str, *fields: str) -> list[alt.Tooltip]:
-    """What a pointer reads at a mark.
+    """Returns the tooltips of a mark.
 
     Args:
         setting: the field that names the mark.
@@ -425,8 +425,8 @@ def into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
 def in_parts(points: pandas.DataFrame) -> pandas.DataFrame:
     """With panels of eight lines at most: more of them stand in further parts."""
     number = places(points["line"], points["panel"])
-    part = (number // MOST_LINES + 1).astype(str)
-    panel = points["panel"].where(number < MOST_LINES, points["panel"] + ", part " + part)
+    part = (number // MAX_LINES + 1).astype(str)
+    panel = points["panel"].where(number < MAX_LINES, points["panel"] + ", part " + part)
     return points.assign(panel=panel)
 
 
@@ -436,7 +436,7 @@ def thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
     return curves[curves["round"].isin(thin(set(curves["round"]))) | (curves["round"] == last)]
 
 
-def thin(numbers: Iterable[int], most: int = MOST_ROUNDS) -> list[int]:
+def thin(numbers: Iterable[int], most: int = MAX_ROUNDS) -> list[int]:
     """At most about ``most`` of ``numbers``, evenly, with the first and the last; ascending."""
     ordered = sorted(numbers)
     kept = ordered[:: max(1, math.ceil(len(ordered) / most))]

@@ -18,7 +18,7 @@ from murmur_report.charts import (
     FEW_ROUNDS,
     KIND_SHAPES,
     MARKED_LABEL,
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     ROW,
     SPREAD,
     TONES,
@@ -343,7 +343,7 @@ def partition_figure(index: int, label: str, partition: PartitionCounts, where: 
         where: data set and partition in words.
     """
     table = np.array(partition.counts)
-    drawn = thin(range(len(table)), MOST_CLIENTS)
+    drawn = thin(range(len(table)), MAX_CLIENTS)
     names = [partition.shown[row] for row in drawn]
     cells = pandas.DataFrame(table[drawn], index=names).stack().reset_index()
     cells.columns = pandas.Index(["client", "class", "examples"])

@@ -75,7 +75,7 @@ def neighbours(
 
 
 def _hides_clients(event: Event) -> bool:
-    """Whether it hides whatever a client's training leads to, rather than one record in it."""
+    """Returns whether ``event`` hides a client's whole training result, not only one record."""
     return all(release.unit is Unit.CLIENT for release in releases(event))
 
 

@@ -38,9 +38,9 @@ from murmur.privacy.statement_text import NEIGHBOURS, UNITS, canary_finding
 from murmur_report import charts, figures, settings, tables
 from murmur_report.charts import ASSETS, Figure
 
-_MOST_PARTITIONS = 8
+_MAX_PARTITIONS = 8
 _KINDS = {"proven": "proven", "assumed": "if its conditions hold"}  # what a stated ε is
-_MOST_SCORES = 6  # beside the first
+_MAX_SCORES = 6  # beside the first
 
 
 def page(
@@ -154,7 +154,7 @@ def _figures(
         figures.spend_figure(grouping),
     ]
     shown = [figure for figure in found if figure is not None]
-    others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
+    others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MAX_SCORES]]
     more = [figure for figure in others if figure is not None]
     return shown, more, _partitions(grouping)
 
@@ -204,7 +204,7 @@ def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
 def _partitions(grouping: settings.Grouping) -> list[Figure]:
     """A figure of each distinct partition, named by the first setting that has it.
 
-    At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
+    At most ``_MAX_PARTITIONS`` are drawn, each by the first repetition of a setting.
     """
     found: dict[tuple[Any, str], list[str]] = {}
     for setting in grouping.settings:
@@ -213,7 +213,7 @@ def _partitions(grouping: settings.Grouping) -> list[Figure]:
             labels = found.setdefault((run.partition, where), [])
             labels.append(f"{setting.label}, seed {run.seed}")
     drawn: list[Any] = []
-    for (held, where), labels in list(found.items())[:_MOST_PARTITIONS]:
+    for (held, where), labels in list(found.items())[:_MAX_PARTITIONS]:
         name = labels[0]
         if len(labels) > 1:
             name += f", and {len(labels) - 1} more settings"
@@ -226,7 +226,7 @@ def _cards(grouping: settings.Grouping) -> dict[DataCard, str]:
     found: dict[DataCard, str] = {}
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.card is not None][:1]:
-            if run.card is not None and len(found) < _MOST_PARTITIONS:
+            if run.card is not None and len(found) < _MAX_PARTITIONS:
                 found.setdefault(run.card, f"{setting.label}, seed {run.seed}")
     return found
 
@@ -237,7 +237,7 @@ def _component(run: Run, name: str) -> str:
 
 
 def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What every run's configuration has in common, as dotted keys and values."""
+    """Settings that all runs share, as dotted keys and values."""
     configs = [flat_texts(run.config) for run in runs if run.config]
     if not configs:
         return []

@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What a reader of its figures must know: that they are void, or no better than chance."""
+        """Warnings about its figures: void, or no better than chance."""
         found = [VOID] * self.is_void
         said = [run.at_chance for run in self.runs]
         known = [at_chance for at_chance in said if at_chance is not None]
@@ -104,12 +104,12 @@ class Setting:
 
     @property
     def is_without_noise(self) -> bool:
-        """Whether nothing limits its ε: what its algorithm reaches where nobody is protected."""
+        """True if its ε is infinite: a reference for the algorithm without protection."""
         return self.stated == math.inf and not self.is_void
 
     @property
     def names(self) -> dict[str, Any]:
-        """What a line of figures is known by: key, setting, family, variant and promise."""
+        """Identifiers of a line of figures: key, setting, family, variant and promise."""
         own = {"key": self.key, "setting": self.marked_label, "family": self.family}
         return {**own, "index": self.variant_index, "promise": self.promise}
 
@@ -120,12 +120,12 @@ class Setting:
 
     @cached_property
     def headlines(self) -> list[Guarantee]:
-        """What each statement puts first: the guarantee against the algorithm's own adversary."""
+        """First guarantee of each statement: that against the algorithm's own adversary."""
         return [run.statement.guarantees[0] for run in self.runs if run.statement is not None]
 
     @property
     def promise(self) -> str:
-        """What is hidden of whom, from whom, at which δ: only ε of one promise can be compared."""
+        """Unit, adjacency, adversary and δ in words: only ε of one promise can be compared."""
         for run in self.runs:
             if (said := run.statement) is not None:
                 of = promise(said.unit, said.adjacency, said.guarantees[0].threat, said.delta)
@@ -158,14 +158,14 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """What ``stated`` is: "void", "assumed" or "proven"."""
+        """Kind of the ε in ``stated``: "void", "assumed" or "proven"."""
         if self.is_void:
             return "void"
         return "proven" if self.assumed is None else "assumed"
 
     @property
     def canaries(self) -> CanaryAudit | None:
-        """What canary clients measured in the repetition in which they found most."""
+        """Canary audit of the repetition in which canary clients found most."""
         return most_found(self.headlines)
 
     @property
@@ -188,7 +188,7 @@ class Setting:
         return self._of_a_run("seconds")
 
     def _of_a_run(self, name: str) -> float | None:
-        """What all rows of a run have of ``name`` together, on average over the runs."""
+        """Returns the sum of ``name`` over a run's rows, averaged over the runs."""
         if not self.started:
             return None
         rows = (row for run in self.started for row in run.rows)
@@ -196,7 +196,7 @@ class Setting:
 
     @property
     def is_void(self) -> bool:
-        """Whether the figures of one of its runs are not to be relied on."""
+        """True if the figures of any of its runs are void."""
         return any(run.is_void for run in self.runs)
 
     def final_scores(self, score: str) -> list[float]:
@@ -355,7 +355,7 @@ def as_number(value: str) -> float | None:
 
 
 def most_found(guarantees: Iterable[Guarantee]) -> CanaryAudit | None:
-    """What canary clients measured in the repetition in which they found most."""
+    """Returns the canary audit of the repetition in which canary clients found most."""
     found = [g.canaries for g in guarantees if g.canaries is not None]
     return max(found, key=lambda audit: (audit.estimate or 0.0, audit.at_least), default=None)
 
@@ -366,7 +366,7 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 
 def _is_score(row: Mapping[str, Any], name: str) -> bool:
-    """Whether ``name`` is a figure of ``row`` that says how good the model is."""
+    """Returns whether ``name`` is a figure of ``row`` that scores the model."""
     return name not in _BOOKKEEPING and number(row[name]) is not None
 
 

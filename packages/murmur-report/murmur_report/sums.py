@@ -100,13 +100,13 @@ class SecureSum:
         return self._whole_way(source, noise)
 
     def _part(self, client: int, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """What ``client`` adds to the sum, of its own data or, of the victim, of ``source``."""
+        """Returns ``client``'s term of the sum, from its own data; the victim's from ``source``."""
         if client != self.victim:
             source = self.data_of(client)
         return self.parts[client](source, noise)
 
     def data_of(self, client: int) -> LocalData:
-        """What ``client`` holds."""
+        """Returns the data of ``client``."""
         if client not in self._data:
             self._data[client] = self._host(client).data.of(client)
         return self._data[client]
@@ -119,11 +119,11 @@ class SecureSum:
 
     @property
     def _hidden(self) -> list[int]:
-        """Those whose noise the server does not know."""
+        """Clients whose noise the server does not know."""
         return self._answering[: len(self._answering) - self._colluders]
 
     def _whole_way(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """The same through nodes, ledgers, masks and unmasking.
+        """Returns one sum, as ``__call__``, through nodes, ledgers, masks and unmasking.
 
         Raises:
             SumRefusedError: a node refuses its part.
@@ -165,7 +165,7 @@ class SecureSum:
     def _ask(
         self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
     ) -> tuple[list[Message], Phase]:
-        """What the server asks in round 1, in a sum of its own, and the phase that this begins."""
+        """Returns the server's messages of round 1, in a sum of its own, and their phase."""
         strategy.rounds.sums.run = uuid4().hex
         messages = list(strategy.configure_train(1, model, ConfigRecord(), grid))
         assert strategy.rounds.phase is not None
@@ -173,7 +173,7 @@ class SecureSum:
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
-        """Of the clients that are asked."""
+        """Returns the weights of the clients that are asked."""
         cohort = map(int, strategy.rounds.cohort(1))
         return {client: node.client.weight(client) for client in cohort}
 
@@ -187,18 +187,18 @@ class SecureSum:
         return [self.victim, *sorted(others, key=weights.__getitem__)[: terms.minimum - 1]]
 
     def _answer(self, message: Message, _: Context) -> Message:
-        """What the node of a message's only client answers."""
+        """Returns the answer of the node of a message's only client."""
         [client] = _clients(message, RECORD)
         return self._answer_of(client, message)
 
     def _answer_of(self, client: int, message: Message) -> Message:
-        """What the node of ``client`` answers."""
+        """Returns the answer of ``client``'s node."""
         kind = message.metadata.message_type
         return Message(self._host(client).answer(message.content, kind), reply_to=message)
 
 
 class EvaluationSums(SecureSum):
-    """The same of the strategy's evaluation."""
+    """Secure sums of the strategy's evaluation in which one client is attacked."""
 
     def _ask(
         self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
@@ -230,7 +230,7 @@ def _refused(outcome: Outcome) -> SumRefusedError:
 
 
 def _clients(message: Message, record: str) -> list[int]:
-    """Whom ``message`` is for."""
+    """Returns the clients that ``message`` is for."""
     named = message.content.config_records[record]["clients"]
     assert isinstance(named, list)
     return [int(client) for client in named]

@@ -187,7 +187,7 @@ def as_latex(records: Sequence[Record], name: str = "results") -> str:
 
 
 def as_markdown(records: Sequence[Record]) -> str:
-    """The same as ``as_latex``: a table for each promise, under a caption that says it."""
+    """Renders ``records`` as Markdown: a table for each promise, under a caption that says it."""
     names = _columns(records)
     tables = []
     for promise, members in _by_promise(records).items():
@@ -249,7 +249,7 @@ def _by_promise(records: Sequence[Record]) -> dict[str, list[Record]]:
 def _caption(
     promises: Mapping[str, Sequence[Record]], names: Sequence[str], records: Sequence[Record]
 ) -> str:
-    """What the figures of a table are, and whom ε protects from whom."""
+    """Returns a table's caption: its figures, and whom ε protects from whom."""
     parts = []
     if any(f"{name}{_FROM}" in record for record in records for name in names):
         parts.append(f"Mean of the last five rounds; {INTERVAL}.")
@@ -269,7 +269,7 @@ def _caption(
 
 
 def _has_conditions(records: Sequence[Record]) -> bool:
-    """Whether some ε holds under conditions only."""
+    """Returns whether any ε holds under conditions only."""
     return any(record.get(_CONDITION) == "assumed" for record in records)
 
 
@@ -360,9 +360,9 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
 
 
 def _same(have: str | None, wanted: Any) -> bool:
-    """Whether a setting's text is the wanted value.
+    """Returns whether a setting's text is the wanted value.
 
-    Numbers are compared as numbers, to nine digits; what is not set is never the same.
+    Numbers are compared as numbers, to nine digits; a setting that is not set never matches.
     """
     if have is None:
         return False

@@ -42,7 +42,7 @@ class Messages:
         return self.integers(self.release(source, noise))
 
     def release(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """What the client would send.
+        """Returns a release as the client would send it.
 
         Args:
             source: its data, or a result of training that takes their place.
@@ -54,11 +54,11 @@ class Messages:
         return self.client.privatize(self.result(source).copy(), self.task, noise)
 
     def integers(self, release: NDArray) -> NDArray:
-        """What ``release`` adds to a sum: packed, and weighted as in the run."""
+        """Returns the term of a sum for ``release``: packed, and weighted as in the run."""
         return self.codec.expand(self.codec.pack(release), self.weight)
 
     def result(self, source: LocalData | NDArray) -> NDArray:
-        """What training leads to, before protection."""
+        """Returns the result of training, before protection."""
         if not isinstance(source, LocalData):
             return source
         if id(source) not in self._trained:
@@ -72,10 +72,10 @@ def view_of(
     messages: Messages,
     count: int,
 ) -> View | None:
-    """What an adversary sees of a client over some rounds.
+    """Returns an adversary's view of a client over some rounds.
 
-    Messages and sums of the rounds are added up: for noise of one scale nothing is lost by that. Of
-    models it is the last one. Of sums: ``SecureSum``.
+    Messages and sums of the rounds are added up, which loses nothing for noise of one scale. Of
+    models the last one is seen. For sums: ``SecureSum``.
 
     ``threat``: of the adversary. ``messages``: how the client's releases are made. ``count``:
     rounds.
@@ -91,7 +91,7 @@ def view_of(
 
 
 def added(seen: Callable[[LocalData | NDArray, NoiseGenerator], NDArray], rounds: int) -> View:
-    """What is seen in ``rounds`` rounds, added up: (d,) as floating-point numbers."""
+    """Returns the view of ``rounds`` rounds, added up: (d,) as floating-point numbers."""
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         assert source is not None  # whoever reads messages sees that a client is absent

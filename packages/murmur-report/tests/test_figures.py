@@ -9,7 +9,7 @@ import pytest
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
 from fl_app.run.load import PartitionCounts, Run, load_runs
-from murmur_report.charts import MOST_ROUNDS, Axis, byte_count, thin
+from murmur_report.charts import MAX_ROUNDS, Axis, byte_count, thin
 from murmur_report.export import stand_alone
 from murmur_report.figures import (
     bytes_figure,
@@ -115,7 +115,7 @@ def test_more_spends_than_fit_are_counted_together(sweep, monkeypatch):
 def test_curves_are_thinned_with_both_ends_kept():
     kept = thin(range(501))
     assert (kept[0], kept[-1]) == (0, 500)
-    assert len(kept) <= MOST_ROUNDS + 1
+    assert len(kept) <= MAX_ROUNDS + 1
 
 
 @pytest.mark.parametrize("values", [[1], [0.001, 1e7], [5, 7], [math.inf], [0, 3], [9, math.inf]])

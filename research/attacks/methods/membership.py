@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_LEAST = 1e-3  # spread of a group of shadows that happen to agree
+_MIN_SPREAD = 1e-3  # spread of a group of shadows that happen to agree
 
 
 def confidence(losses: NDArray[np.floating]) -> Floats:
@@ -47,6 +47,6 @@ def likelihood_ratio(
     for group, count in ((inside, with_it), (~inside, without)):
         mean = np.where(group, shadows, 0).sum(axis=0) / count
         squares = np.where(group, (shadows - mean) ** 2, 0).sum() / (count - 1).sum()
-        spread = max(float(np.sqrt(squares)), _LEAST)
+        spread = max(float(np.sqrt(squares)), _MIN_SPREAD)
         logs.append(-0.5 * ((target - mean) / spread) ** 2 - np.log(spread))
     return logs[0] - logs[1]

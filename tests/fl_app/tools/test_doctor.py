@@ -165,7 +165,7 @@ def test_disk_and_package_states(tmp_path, monkeypatch):
     assert doctor.package("no-such-package").status == FAIL
     assert doctor.package("flwr", ("0.1",)).status == FAIL
     assert doctor.disk(tmp_path / "new").status in (OK, WARN)
-    monkeypatch.setattr(doctor, "LEAST_DISK", 2**60)
+    monkeypatch.setattr(doctor, "MIN_DISK_BYTES", 2**60)
     assert doctor.disk(tmp_path).status == FAIL
 
 

@@ -162,7 +162,7 @@ def parts_of_a_node(monkeypatch, *words, folder, largest):
 
     with monkeypatch.context() as patch:
         patch.setattr(InlineGrid, "send_and_receive", recording)
-        patch.setattr(phase, "LARGEST_REPLY", largest)
+        patch.setattr(phase, "MAX_REPLY_BYTES", largest)
         run = run_inline(folder, "federation.num_rounds=1", *words, nodes=2)
     return run, asked
 
@@ -203,12 +203,12 @@ def die_in_round_2(monkeypatch, moment):
     monkeypatch.setattr(InlineGrid, "send_and_receive", dying)
 
 
-@pytest.mark.parametrize("largest", [1, phase.LARGEST_REPLY])
+@pytest.mark.parametrize("largest", [1, phase.MAX_REPLY_BYTES])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interrupted_sum_is_gone_on_with_and_paid_for_once(
     tmp_path, secure_run, monkeypatch, moment, largest
 ):
-    monkeypatch.setattr(phase, "LARGEST_REPLY", largest)
+    monkeypatch.setattr(phase, "MAX_REPLY_BYTES", largest)
     with monkeypatch.context() as patched:
         die_in_round_2(patched, moment)
         with pytest.raises(KeyboardInterrupt):

@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 EXACT = 0.01  # how far above the truth an exact ε may be, of it
 _PAIRS = 1_000_000
 # What the truth itself, a sum of floats, may be off by: of δ, and of a loss.
-_ROUNDING = 1e-9
+_DELTA_TOLERANCE = 1e-9
 _LAST_DIGITS = 1e-13
 _FAINT = 1e-30  # masses below are left out
 
@@ -162,7 +162,7 @@ class Setting:
         if math.isnan(spend.epsilon) or spend.epsilon < 0:
             found.append(f"ε = {spend.epsilon}")
         for name, bound in spend.bounds.items():
-            if self.true_delta(bound * (1 + _LAST_DIGITS)) > self.delta * (1 + _ROUNDING):
+            if self.true_delta(bound * (1 + _LAST_DIGITS)) > self.delta * (1 + _DELTA_TOLERANCE):
                 found.append(f"{name}: {bound} is below the truth")
         if all(kind.is_exact for kind in self.kinds):
             least = (1 - EXACT) * spend.bounds["exact"]
