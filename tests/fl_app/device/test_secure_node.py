@@ -14,7 +14,7 @@ from murmur.format import unframed
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
-from murmur.round import summation
+from murmur.round import secure_summation
 from murmur.round.host import Host
 from murmur.round.site import SimulatedSite
 from murmur.round.task import question as question_of
@@ -131,7 +131,7 @@ def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path,
 def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, monkeypatch, what):
     # The server makes terms for one release and asks for another: earlier versions charged the
     # victim as if the others released the same.
-    plainly = summation.release_digest
+    plainly = secure_summation.release_digest
 
     def digest(algorithm, purpose, codec, event, least, greatest, seeded):
         made = {
@@ -150,7 +150,7 @@ def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, mo
         }
         return plainly(**{**made, what: other[what]}, least_weight=least, greatest_weight=greatest)
 
-    monkeypatch.setattr(summation, "release_digest", digest)
+    monkeypatch.setattr(secure_summation, "release_digest", digest)
     run = run_inline(tmp_path / "run", ON, "federation.num_rounds=1")
     assert "terms are for another release" in run.rows()[1]["failed"]["0"]
     with Ledger(run.path / "ledger.sqlite") as ledger:
