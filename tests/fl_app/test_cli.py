@@ -271,8 +271,8 @@ def test_the_name_of_a_run_names_its_folder(tmp_path, monkeypatch, name):
 def test_a_folder_with_the_name_of_a_number_holds_a_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert main([*SMALL, f"run_dir={'./' if name == 'null' else ''}{name}"]) == 0
-    rows = [json.loads(line) for line in (tmp_path / name / "rounds.jsonl").read_text().splitlines()]
-    assert not any(row["failed"] for row in rows)
+    lines = (tmp_path / name / "rounds.jsonl").read_text().splitlines()
+    assert not any(json.loads(line)["failed"] for line in lines)
 
 
 def test_tables_are_not_cut_where_they_are_piped(capsys):
