@@ -200,18 +200,13 @@ def test_folders_make_no_circle(files):
     assert sorted(circles(planted)) == ["fl_app/run", "fl_app/sweep"]
 
 
-KNOWN_CIRCLES = [  # of today; none is to be added, and none is to be left
-    {"fl_app/tools/doctor.py", "fl_app/tools/policy_check.py"},
-]
-
-
 def test_files_make_no_circle():
     paths = test_shape.files(*test_shape.CORE)
     edges = {
         test_shape.name_of(path): {test_shape.name_of(other) for other in test_shape.imports(path)}
         for path in paths
     }
-    assert [circle for circle in file_circles(edges) if circle not in KNOWN_CIRCLES] == []
+    assert file_circles(edges) == []
     planted = {"a": {"b", "c"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
     assert file_circles(planted) == [{"a", "b", "c"}]
 

@@ -5,31 +5,22 @@ that runs foreign apps. ``murmur doctor run KEY=VALUE ... --policy FILE`` tells 
 devices' policies would refuse it (``policy_check``). The exit status is 1 where anything fails.
 
 A check is a function that returns a ``Check``; whatever it raises is a failure too (``attempt``).
-First the commands, then what they ask of a device, then checks of a machine, of keys and
-certificates, of a SuperLink, and of what locks foreign apps in.
+First the commands, then what they ask of a device, then checks of a machine. Certificates, keys and
+addresses are Flower's: `flower-superlink` and `flower-supernode` refuse what does not fit.
 """
 
 import argparse
 import os
 import shutil
-import ssl
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http.client import HTTPException, HTTPSConnection
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
 import fl_app.console
 from fl_app.config.errors import ConfigError
-from fl_app.device.checks import EXPIRY_WARNING_DAYS, FAIL, OK, WARN, Check, attempt, policy_file
+from fl_app.device.checks import FAIL, OK, WARN, Check, attempt, policy_file
 from fl_app.packages import load_entry
 from fl_app.tools.options import parser_of
 from murmur.compat import FLOWER
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
 MIN_DISK_BYTES = 200 * 2**20  # bytes: too little
 SMALL_DISK = 2**30  # bytes: little
 MIN_SECRET_BYTES = 16  # bytes
-CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
 _SECRET = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
@@ -85,27 +75,16 @@ def show(checks: Sequence[Check]) -> None:
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Checks of the SuperLink's machine.
-
-    Packages, certificates, room for results, and whether it is reached at its own address.
-    """
+    """Checks of the SuperLink's machine: packages, and room for results."""
     yield from _machine()
     yield package("ray")
-    authority = arguments.ssl_ca_certfile
-    own = arguments.ssl_certfile
-    again = "make them with deploy/certificates.sh"
-    yield attempt("certificate authority", again, certificate, authority)
-    yield attempt("certificate", again, certificate, own, authority)
-    yield attempt("key", again, private_key, arguments.ssl_keyfile, own)
     if arguments.results is not None:
         yield attempt("results", "choose another folder", writable, "results", arguments.results)
     yield disk(arguments.results or Path.cwd())
-    if arguments.superlink:
-        yield from superlink(arguments.superlink, authority)
 
 
 def _device(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Checks of a device: packages, whose code runs, policy, ledger, data, keys, its SuperLink.
+    """Checks of a device: packages, whose code runs, policy, ledger, data, keys of secure sums.
 
     It reads what the device would read, and writes nothing but a state folder and keys that are
     missing.
@@ -123,33 +102,16 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     yield from _data(own, folder)
     yield from _identities(own.clients, folder)
     yield disk(folder)
-    yield from _supernode(arguments)
 
 
 def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
+    """Checks of a device that runs foreign apps: what locks them in, and its policy."""
     folder = arguments.device.expanduser().absolute()
     yield package("flwr", FLOWER)
     yield from load_entry("murmur.tools", "doctor-guard", "murmur-guard")(folder)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
     yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)
-    yield from _supernode(arguments)
-
-
-def _supernode(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Checks that the SuperNode has a key and reaches its SuperLink."""
-    authority = arguments.root_certificates
-    key = arguments.auth_supernode_private_key
-    if key is None:
-        yield Check("key", WARN, "none given", "--auth-supernode-private-key FILE")
-    else:
-        yield attempt("key", "make one: deploy/node-key.sh", private_key, key)
-    if authority is not None:
-        advice = "get ca.pem from the server"
-        yield attempt("certificate authority", advice, certificate, authority)
-    if arguments.superlink and (authority is None or authority.exists()):
-        yield from superlink(arguments.superlink, authority)
 
 
 def _run(arguments: argparse.Namespace) -> Iterator[Check]:
@@ -355,41 +317,6 @@ def writable(name: str, folder: Path) -> Check:
     return Check(name, FAIL, f"{folder} cannot be written", "chown it to this user")
 
 
-def private_key(file: Path, certificate: Path | None = None) -> Check:
-    """Checks that only its owner can read a private key, and that it fits its public half.
-
-    Args:
-        file: PEM or OpenSSH, without a passphrase.
-        certificate: which it must fit; None: it is a SuperNode's, on an elliptic curve, and fits
-            the ``.pub`` beside it, if there is one.
-
-    Raises:
-        OSError, ValueError: it is no key.
-    """
-    name = f"key {file.name}"
-    mode = file.stat().st_mode
-    if mode & _OTHERS:
-        return Check(name, FAIL, f"others may read it ({stat.filemode(mode)})", f"chmod 600 {file}")
-    content = file.read_bytes()
-    load: Callable[..., Any] = serialization.load_pem_private_key
-    if b"OPENSSH PRIVATE KEY" in content:
-        load = serialization.load_ssh_private_key
-    key = load(content, password=None)
-    public = file.with_name(file.name + ".pub")
-    if certificate is not None:
-        owner = x509.load_pem_x509_certificate(certificate.read_bytes())
-        if key.public_key() != owner.public_key():
-            return Check(name, FAIL, f"is not the key of {certificate}", "use the pair's own key")
-    elif not isinstance(key, EllipticCurvePrivateKey):
-        return Check(name, FAIL, "is no elliptic-curve key", "make one with deploy/node-key.sh")
-    elif public.exists():
-        form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        mine = key.public_key().public_bytes(*form)
-        if mine.split()[:2] != public.read_bytes().split()[:2]:
-            return Check(name, FAIL, f"does not fit {public.name}", "enrol the key's own .pub")
-    return Check(name, OK, "readable by its owner only")
-
-
 def secret(file: Path | None) -> Check:
     """Checks that there is a secret that only its owner can read and that cannot be guessed.
 
@@ -407,89 +334,3 @@ def secret(file: Path | None) -> Check:
         advice = f"head -c 32 /dev/urandom > {file}"
         return Check("secret", FAIL, f"{size} bytes: can be guessed", advice)
     return Check("secret", OK, "readable by its owner only")
-
-
-def certificate(file: Path, authority: Path | None = None, now: datetime | None = None) -> Check:
-    """Checks that a certificate is valid, and signed by ``authority`` if that is given.
-
-    Args:
-        file: PEM.
-        authority: the certificate of who must have signed it; None: anybody.
-        now: the time at which it must be valid; None: now.
-
-    Raises:
-        OSError, ValueError: it is no certificate.
-    """
-    name = f"certificate {file.name}"
-    now = now or datetime.now(UTC)
-    loaded = x509.load_pem_x509_certificate(file.read_bytes())
-    left = (loaded.not_valid_after_utc - now).days
-    again = "make a new one with deploy/certificates.sh"
-    if loaded.not_valid_before_utc > now:
-        return Check(name, FAIL, f"valid from {loaded.not_valid_before_utc:%F} on", "set the clock")
-    if loaded.not_valid_after_utc <= now:
-        return Check(name, FAIL, f"expired on {loaded.not_valid_after_utc:%F}", again)
-    if authority is not None:
-        try:
-            loaded.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-        except (InvalidSignature, ValueError):
-            return Check(name, FAIL, f"was not signed by {authority}", again)
-    if left < EXPIRY_WARNING_DAYS:
-        return Check(name, WARN, f"{left} days left", again)
-    return Check(name, OK, f"{left} days left")
-
-
-def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> list[Check]:
-    """Checks that a SuperLink answers over TLS, and that this machine's clock agrees with it.
-
-    Args:
-        address: HOST:PORT.
-        authority: ca.pem of who signed its certificate; None: those that this machine trusts.
-        timeout: seconds to wait for it.
-
-    Returns:
-        One check, or that of the clock besides where it answers.
-    """
-    name = f"SuperLink {address}"
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        return [Check(name, FAIL, "is no address", "give it as HOST:PORT")]
-    trusted = None
-    if authority is not None:
-        trusted = str(authority)
-    try:
-        context = ssl.create_default_context(cafile=trusted)
-    except OSError as error:
-        found = f"{authority} holds no certificate ({error.strerror or error})"
-        return [Check(name, FAIL, found, "give the ca.pem of the SuperLink's authority")]
-    connection = HTTPSConnection(host, int(port), timeout=timeout, context=context)
-    try:
-        connection.request("GET", "/health")
-        date = connection.getresponse().getheader("Date")
-    except ssl.SSLCertVerificationError as error:
-        advice = "use the ca.pem of this SuperLink, and a host name that its certificate has"
-        return [Check(name, FAIL, f"its certificate: {error.verify_message}", advice)]
-    except (OSError, HTTPException) as error:
-        return [Check(name, FAIL, f"no answer: {error}", "is it running, and the port open?")]
-    finally:
-        connection.close()
-    checks = [Check(name, OK, "answers over TLS")]
-    if date is not None:
-        checks.append(_clock((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()))
-    return checks
-
-
-def _clock(apart: float) -> Check:
-    """Checks that this clock is near the SuperLink's.
-
-    Args:
-        apart: seconds that it is ahead; negative: behind.
-    """
-    where = "behind"
-    if apart > 0:
-        where = "ahead of"
-    found = f"{abs(apart):.0f} s {where} the SuperLink"
-    if abs(apart) > CLOCK_SECONDS:
-        advice = "set the clock (NTP): policies and certificates expire by it"
-        return Check("clock", FAIL, found, advice)
-    return Check("clock", OK, found)

@@ -14,10 +14,10 @@ from typing import Any
 
 from fl_app.config.composition import choices
 from fl_app.device.agreement import overrides_for_devices
+from fl_app.device.checks import FAIL, OK, Check, attempt
 from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.prepare import validated
 from fl_app.run.validated import ValidatedRun
-from fl_app.tools.doctor import FAIL, OK, Check, attempt
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy, Refusal

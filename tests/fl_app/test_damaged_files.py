@@ -86,8 +86,6 @@ def test_a_damaged_ledger_is_told_by_every_command_that_reads_one(half, tmp_path
         ("policy.yaml", ["doctor", "device", "--node-config", 'clients=1 policy="{file}"']),
         ("policy.yaml", ["engine=inline", "federation.num_clients=3", "privacy.policy={file}"]),
         ("peers.txt", ["doctor", "device", "--node-config", 'clients=1 peers="{file}"']),
-        ("node.key", ["doctor", "device", "--auth-supernode-private-key", "{file}"]),
-        ("ca.pem", ["doctor", "device", "--root-certificates", "{file}"]),
         ("node.key.pub", ["enrol", "{file}", "--clients", "1", "--table", "{file}.table"]),
         ("table", ["engine=deploy", "federation.enrolled={file}"]),
         ("data.npz", ["engine=inline", "dataset=npz", "dataset.path={file}"]),

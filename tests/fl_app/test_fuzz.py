@@ -145,7 +145,6 @@ def test_tools_refuse_nonsense_in_one_sentence(tmp_path, tool, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        ["doctor", "device", "--superlink=host:port"],
         ["doctor", "device", "--node-config=clients=x y"],
         ["doctor", "device", "--shape=1,2"],
         ["doctor", "device", "--classes="],

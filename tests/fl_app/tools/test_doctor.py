@@ -1,11 +1,6 @@
 """`murmur doctor` finds what is missing on a device or a server, and says what to do."""
 
 import os
-import ssl
-import subprocess
-import threading
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +10,11 @@ from fl_app.tools import doctor
 from fl_app.tools.doctor import FAIL, OK, WARN
 from tests.fl_app.device.test_node_settings import POLICY
 
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Certificates and a node's key, as the scripts make them."""
+    """Secrets: one that does, one that others may read, one that is too short."""
     folder = tmp_path_factory.mktemp("made")
-    for words in (["certificates.sh", folder, "127.0.0.1"], ["node-key.sh", folder / "node.key"]):
-        subprocess.run([DEPLOY / words[0], *words[1:]], check=True, capture_output=True)
     for name, content in (("secret", bytes(32)), ("open", bytes(32)), ("short", b"abc")):
         (folder / name).write_bytes(content)
         os.chmod(folder / name, 0o644 if name == "open" else 0o600)
@@ -44,10 +35,9 @@ def device(tmp_path, made):
 
 def words(config, made, *more, runs=None):
     text = " ".join(f"{key}={value}" for key, value in config.items())
-    key = ["--auth-supernode-private-key", str(made / "node.key")]
     isolated = ["--isolation", "process", "--superexec-auth-secret-file", str(made / "secret")]
     runs = isolated if runs is None else runs
-    return ["device", "--node-config", text, *key, *runs, *more]
+    return ["device", "--node-config", text, *runs, *more]
 
 
 def test_device_that_lacks_nothing_passes(device, made, capsys):
@@ -137,30 +127,6 @@ def test_broken_ledger_is_found(device, made, tmp_path, capsys):
     assert "ledger" in capsys.readouterr().out
 
 
-def test_certificate_states(made):
-    own, authority = made / "server.pem", made / "ca.pem"
-    now = datetime.now(UTC)
-    assert doctor.certificate(own, authority).status == OK
-    assert doctor.certificate(own, now=now + timedelta(days=350)).status == WARN
-    assert "expired" in doctor.certificate(own, now=now + timedelta(days=366)).found
-    assert "valid from" in doctor.certificate(own, now=now - timedelta(days=2)).found
-    assert doctor.certificate(own, own).status == FAIL
-
-
-def test_key_states(made, tmp_path):
-    assert doctor.private_key(made / "server.key", made / "server.pem").status == OK
-    assert doctor.private_key(made / "node.key").status == OK
-    assert "is not the key of" in doctor.private_key(made / "ca.key", made / "server.pem").found
-    other = tmp_path / "node.key"
-    other.write_bytes((made / "node.key").read_bytes())
-    other.chmod(0o644)
-    assert "others may read it" in doctor.private_key(other).found
-    other.chmod(0o600)
-    subprocess.run([DEPLOY / "node-key.sh", tmp_path / "b.key"], check=True, capture_output=True)
-    (tmp_path / "node.key.pub").write_bytes((tmp_path / "b.key.pub").read_bytes())
-    assert "does not fit" in doctor.private_key(other).found
-
-
 def test_disk_and_package_states(tmp_path, monkeypatch):
     assert doctor.package("no-such-package").status == FAIL
     assert doctor.package("flwr", ("0.1",)).status == FAIL
@@ -169,51 +135,9 @@ def test_disk_and_package_states(tmp_path, monkeypatch):
     assert doctor.disk(tmp_path).status == FAIL
 
 
-class Late(BaseHTTPRequestHandler):
-    """Answers with the wrong time."""
-
-    def do_GET(self):
-        self.send_response_only(200)
-        self.send_header("Date", "Tue, 01 Jan 2030 00:00:00 GMT")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-def test_superlink_states(made, tmp_path):
-    server = HTTPServer(("127.0.0.1", 0), Late)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made / "server.pem", made / "server.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"127.0.0.1:{server.server_port}"
-    try:
-        reached, clock = doctor.superlink(address, made / "ca.pem")
-        assert reached.status == OK
-        assert clock.status == FAIL
-        assert "behind" in clock.found
-        other = tmp_path / "other"
-        subprocess.run([DEPLOY / "certificates.sh", other, "x"], check=True, capture_output=True)
-        (stranger,) = doctor.superlink(address, other / "ca.pem")
-        assert "its certificate" in stranger.found
-    finally:
-        server.shutdown()
-        server.server_close()
-    (gone,) = doctor.superlink(address, made / "ca.pem")
-    assert "no answer" in gone.found
-
-
-def test_server_that_lacks_nothing_passes_and_a_wrong_key_fails(made, tmp_path, capsys):
-    def ask(key):
-        files = {"ca-certfile": "ca.pem", "certfile": "server.pem", "keyfile": key}
-        options = [w for name, file in files.items() for w in (f"--ssl-{name}", f"{made}/{file}")]
-        return doctor.main(["server", *options, "--results", str(tmp_path / "runs")])
-
-    assert ask("server.key") == 0
-    assert ask("ca.key") == 1
-    assert "is not the key" in capsys.readouterr().out
+def test_server_with_room_for_results_passes(tmp_path):
+    assert doctor.main(["server", "--results", str(tmp_path / "runs")]) == 0
+    assert (tmp_path / "runs").is_dir()
 
 
 def test_device_is_told_the_public_keys_by_which_its_peers_can_pin_it(device, made, capsys):
