@@ -10,6 +10,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.privatekt.answers import LabelQuery, SharedLabels
+from murmur.algorithms.privatekt.knowledge import SelfTraining
 from murmur.learning.data.datasets import Examples
 from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
@@ -201,6 +202,20 @@ def test_self_training_moves_the_parameters(targets):
     model = strategy.setup.initial_parameters()
     moved = strategy.update(1, model, np.zeros((4, CLASSES), np.int64), 0)
     assert np.abs(moved - model).max() > 1e-3
+
+
+def test_a_lower_temperature_sharpens_the_targets_of_self_training():
+    logits = np.array([[1.0, 0.0, 0.0]], np.float32)
+    likeliest = []
+    for temperature in (0.9, 0.5, 0.1):
+        how = {"samples": 1, "targets": "sharpened", "temperature": temperature}
+        words = [f"strategy.self_training.{key}={value}" for key, value in how.items()]
+        settings = compose(["strategy=privatekt", *words]).strategy.self_training
+        targets = SelfTraining(**settings).teach(logits)
+        assert targets[0].sum() == pytest.approx(1)
+        likeliest.append(targets[0, 0])
+    assert likeliest == sorted(likeliest)
+    assert likeliest[-1] > 0.999
 
 
 def test_self_training_raises_the_accuracy():

@@ -288,6 +288,11 @@ def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():
             ["unsupervised.eval_type=DAVIES_BOULDIN_SCORE"],
             ("laplace", 230260.0, True, "davies_bouldin"),
         ),
+        (
+            ["unsupervised.eval_type=CALINSKI_HARABASZ_SCORE"],
+            ("laplace", 230260.0, True, "calinski_harabasz"),
+        ),
+        (["unsupervised.eval_type=NOT_EVAL"], ("laplace", 230260.0, True, "none")),
         (["encrypt.laplace_eval.laplace_eval_eps=7"], ("laplace", 7, True, "silhouette")),
         (["encrypt.privacy_eval_type=NOT_ENCRYPT"], ("none", 230260.0, False, "silhouette")),
         (["unsupervised.eval_type=BEST"], ("laplace", 230260.0, True, "BEST")),

@@ -110,3 +110,11 @@ def test_every_config_names_a_factory_and_builds(path: Path) -> None:
         settings["vocabulary"] = 100
     shape = (1, 1, 16) if path.stem.startswith("text_") else MNIST
     assert count(instantiate(settings)(input_shape=shape, num_classes=10)) > 0
+
+
+def test_depth_is_the_number_of_a_transformers_layers() -> None:
+    def weights(depth: int) -> int:
+        text = models.text_transformer((1, 1, 6), 2, vocabulary=9, width=8, depth=depth)
+        return sum(values.numel() for values in text.parameters())
+
+    assert weights(3) - weights(2) == weights(2) - weights(1) > 0
