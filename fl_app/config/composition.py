@@ -36,9 +36,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
-from fl_app.config import conf_files
 from fl_app.config.building import require
-from fl_app.config.conf_files import OPTIONAL_GROUPS, STRATEGY_GROUPS, Roots, groups, roots
+from fl_app.config.conf_files import (
+    OPTIONAL_GROUPS,
+    STRATEGY_GROUPS,
+    Roots,
+    classes_of,
+    groups,
+    keys_by_choice,
+    roots,
+    strange_class,
+)
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
@@ -322,7 +330,7 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 
 def _meant(key: str, value: str, known: Sequence[str], conf: Roots) -> str:
     """Returns advice on an unknown ``key``: a new name, a choice that has it, or a near match."""
-    elsewhere = conf_files.keys_by_choice(conf)
+    elsewhere = keys_by_choice(conf)
     if key in KEYS:
         return f"is called {KEYS[key]} now; set {KEYS[key]}={value}"
     if key in elsewhere:
@@ -453,7 +461,7 @@ def check_classes(config: DictConfig) -> None:
     name = str(config.strategy.name)
     named: Mapping[str, str] = {}
     if name in groups()["strategy"]:
-        named = conf_files.classes_of(roots(), "strategy", name)
+        named = classes_of(roots(), "strategy", name)
     for place in ("strategy.server", "strategy.client"):
         if named.get(place) != OmegaConf.select(config, f"{place}._target_"):
             raise ConfigError(
@@ -467,7 +475,7 @@ def require_known_classes(config: DictConfig) -> None:
     Overrides, run-configs and files come from strangers; a ``_target_`` of theirs would be imported
     and called (``fl_app.config.conf_files``).
     """
-    strange = conf_files.strange_class(OmegaConf.to_container(config), roots())
+    strange = strange_class(OmegaConf.to_container(config), roots())
     if strange is not None:
         place, target = strange
         raise ConfigError(

@@ -5,9 +5,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from clients.fedavg import FedAvgClient
-from fl_app.config import composition
 from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.composition import _compose, compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import job_key
 from fl_app.device.hosts import DeviceHost
@@ -141,26 +140,26 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 ) -> None:
     for place in ("fl_app.config.composition", "fl_app.run.hosts"):
         monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
-    composition._compose.cache_clear()
+    _compose.cache_clear()
     try:
         ready = prepare([*SMALL, "engine=inline", f"run_dir={tmp_path}"])
         assert compose(ready.overrides).compute.fused is installed
         monkeypatch.undo()  # a worker on which something else is installed
-        composition._compose.cache_clear()
+        _compose.cache_clear()
         assert compose(ready.overrides).compute.fused is installed
     finally:
-        composition._compose.cache_clear()
+        _compose.cache_clear()
 
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
     monkeypatch.setattr("fl_app.config.composition.has_bfloat16", lambda: has)
     monkeypatch.setattr("fl_app.config.composition.has_kernels", lambda: True)
-    composition._compose.cache_clear()
+    _compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen
     finally:
-        composition._compose.cache_clear()
+        _compose.cache_clear()
 
 
 def test_a_processor_without_bfloat16_is_named_before_the_run(monkeypatch) -> None:
