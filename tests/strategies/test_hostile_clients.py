@@ -259,7 +259,7 @@ def test_duplicates_and_strangers_change_nothing(name):
     np.testing.assert_array_equal(model, expected)
     assert again.rounds.outcome.answered == strategy.rounds.outcome.answered
     assert len(again.rounds.outcome.answered) == 6 and again.rounds.outcome.failed == {}
-    assert again.participations == strategy.rounds.participations
+    assert again.rounds.participations == strategy.rounds.participations
 
 
 @pytest.mark.parametrize("label", [10, 255])
