@@ -9,7 +9,7 @@ from fl_app.config.conf_files import groups
 from tests.federation.killed_calls import kills
 from tests.federation.killed_runs import RUNS
 
-KILLS = 2  # for each; `make test-long` kills each 20 times
+KILLS = 1  # for each; `make test-long` kills each 20 times
 
 
 def test_every_algorithm_is_killed():
