@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre, centre
-from murmur.algorithms.gradient_rounds import MIN_SIGNAL_TO_NOISE, kept_share
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
+from murmur.round.forecast import SCORE, Forecast
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
 from strategies.base import (
@@ -35,7 +35,6 @@ from strategies.base import (
     ServerSetup,
 )
 from strategies.fedavg import FedAvg
-from strategies.parts import Foretold
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -92,6 +91,14 @@ class Centred(CohortStrategy):
     def training(self, number: int, model: Parameters) -> Question:
         """The model with its centre in place, which clients subtract from their features."""
         return super().training(number, self.head.with_centre(model, self.middle))
+
+    def warnings(self) -> list[str]:
+        """Also that the noise drowns what is summed, and what would help."""
+        found = super().warnings()
+        forecast = self.forecast()
+        if forecast is not None and forecast.is_drowned:
+            found.append(forecast.text())
+        return found
 
     def protected_units(self, clients: Sequence[int]) -> int:
         """How many vectors the sum of ``clients`` holds, at least 1: one of each client."""
@@ -221,26 +228,17 @@ class GradientRounds(Centred, FedAvg):
         moved = [places[: budget.rounds - asked][-self.last :].sum() for asked in rounds]
         return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
-    def foretold(self) -> Foretold | None:
-        """Returns a forecast of the score under noise, by public numbers; None: nothing is lost.
-
-        See ``murmur.algorithms.gradient_rounds.kept_share``.
-        """
-        ratio = self.signal_to_noise()
-        if ratio is None:
+    def forecast(self) -> Forecast | None:
+        """As of averaging; what is kept is told of the score itself."""
+        of_sum = super().forecast()
+        if of_sum is None:
             return None
-        share = None
-        if ratio >= MIN_SIGNAL_TO_NOISE:
-            share = kept_share(ratio)
-        return Foretold(
-            ratio,
-            share,
-            self.setup.budget,
+        return replace(
+            of_sum,
+            rule=SCORE,
             units=self.setup.cohort_size,
             unit="owners",
             classes=self.head.classes,
-            least=MIN_SIGNAL_TO_NOISE,
-            wanted=2.0,
         )
 
     # Checkpoint -----------------------------------------------------------------------------

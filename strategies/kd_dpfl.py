@@ -33,6 +33,7 @@ from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.round.forecast import Forecast
 from murmur.random import experiment_rng
 from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
@@ -251,7 +252,7 @@ class KdDpfl(CohortStrategy):
             soft_targets=True,
         )
 
-    def signal_to_noise(self) -> float | None:
+    def forecast(self) -> Forecast | None:
         """Returns the signal-to-noise ratio of general clients' gradients, if they use DP-SGD."""
         budget, uploads = self.setup.budget, self.scheme.uploads
         general = list(self.plan.general)
@@ -260,7 +261,9 @@ class KdDpfl(CohortStrategy):
         own = replace(budget, epsilon=min(self.plan.general.values()))
         size = int(np.median([self.scheme.sizes[client] for client in general]))
         clients = min(self.setup.cohort_size, len(general))
-        return signal_to_noise(uploads, own, size, clients, self.trainer.num_parameters)
+        numbers = self.trainer.num_parameters
+        ratio = signal_to_noise(uploads, own, size, clients, numbers)
+        return Forecast.of(self.setup, ratio)
 
     # Privacy --------------------------------------------------------------------------------
 
