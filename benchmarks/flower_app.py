@@ -217,13 +217,13 @@ def found(lines: Iterable[str], spent: Callable[[], float] = lambda: math.nan) -
 def answer(arguments: argparse.Namespace) -> None:
     """Be a device that answers with the ClientApp in a folder, whatever code a server sends."""
     from fl_app.device.proof import proven_runtime
-    from fl_app.device.resident import Device
+    from fl_app.device.service import Device
     from murmur.compat.flower_runtime import RuntimeTask, TaskInput
 
     sys.path.insert(0, str(arguments.app))
     client = importlib.import_module("plain_app.client_app").app
 
-    class Resident(Device):
+    class OpenDevice(Device):
         def answer(self, task: RuntimeTask, task_input: TaskInput) -> Message:
             given = task_input.context
             run_config = dict(given.run_config)
@@ -232,7 +232,7 @@ def answer(arguments: argparse.Namespace) -> None:
 
     secret = arguments.superexec_auth_secret_file.read_bytes()
     owner = parse_config_args([arguments.node_config])
-    Resident(owner).serve(proven_runtime(arguments.runtime_api_address, secret))
+    OpenDevice(owner).serve(proven_runtime(arguments.runtime_api_address, secret))
 
 
 if __name__ == "__main__":

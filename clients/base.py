@@ -56,15 +56,15 @@ class Canary(NamedTuple):
     """Two results of training, as far apart as clipping allows, and how to tell their releases.
 
     Attributes:
-        result, opposite (array): results of ``Client.train``, inputs of ``Client.privatize``, in
+        result, negated (array): results of ``Client.train``, inputs of ``Client.privatize``, in
             its shape.
         direction (int8 array): its inner product with a release, in the integers that are summed,
-            is larger of ``result`` than of ``opposite``; it begins with the model's parameters
+            is larger of ``result`` than of ``negated``; it begins with the model's parameters
             where those are sent.
     """
 
     result: NDArray
-    opposite: NDArray
+    negated: NDArray
     direction: NDArray[np.int8]
 
 
@@ -80,14 +80,14 @@ class ClientSetup:
         budget: ε, δ, the adversary and the number of participations, from the settings that this
             client runs with. No task changes it.
         seed: public seed of the experiment stream, never of noise.
-        memory: clients' state between rounds, on their own disk. A round may be asked again after a
-            kill, so a client states which round it means: training in round t starts from
+        state_dir: clients' state between rounds, on their own disk. A round may be asked again
+            after a kill, so a client states which round it means: training in round t starts from
             ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
         client_sizes: examples of every client, where the federation has made them public. In
             simulations they are known; on devices None, unless the owner's terms state them.
         cohorts: public schedule of the clients that are asked.
         record_key: key under which records are hashed (``murmur.privacy.record_choice``); None: one
-            beside ``memory``.
+            beside ``state_dir``.
     """
 
     trainer: "Trainer"
@@ -95,7 +95,7 @@ class ClientSetup:
     test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
     budget: Budget
     seed: int
-    memory: "ClientState"
+    state_dir: "ClientState"
     client_sizes: tuple[int, ...] | None = None
     cohorts: Cohorts = field(default_factory=Cohorts)
     record_key: RecordKey | None = None
@@ -131,8 +131,8 @@ class Client(ABC):
     three steps ``event``, ``train`` and ``privatize``, canaries, and checks of what a task holds.
 
     So nothing about a client may stay in it from one task to the next: what a client remembers is
-    in ``setup.memory``. A subclass fills in ``codec``, ``event``, ``train`` and ``privatize``. The
-    budget that its noise keeps is that of its own settings, never one that a task names.
+    in ``setup.state_dir``. A subclass fills in ``codec``, ``event``, ``train`` and ``privatize``.
+    The budget that its noise keeps is that of its own settings, never one that a task names.
 
     Attributes:
         summed: whether a node sums its clients' releases; else they travel as one row each.
@@ -252,7 +252,7 @@ class Client(ABC):
 
         Who needs it asks in ``event``, too: one that cannot be had costs nothing then.
         """
-        key = self.setup.record_key or RecordKey(self.setup.memory.folder / "records.key")
+        key = self.setup.record_key or RecordKey(self.setup.state_dir.folder / "records.key")
         return key.of(client)
 
     def rng(self, task: Task, purpose: str) -> np.random.Generator:

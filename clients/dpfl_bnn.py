@@ -8,7 +8,7 @@ arXiv 2308.03320 (2023), algorithm 1; on BiFL (Yang, Zhang, Yang, JSAC 2021). In
     release each bit of W^b, kept with ½ + γ, flipped with ½ − γ
 
 Symbols: W̄ = ``weights``, β = ``beta``, γ = ``release.gamma``. W̄ and the normalisation (scale,
-shift, statistics) are what a client remembers (``ClientSetup.memory``); the normalisation
+shift, statistics) are what a client remembers (``ClientSetup.state_dir``); the normalisation
 never leaves it. A round that is asked again starts from the state of the round before, so W̄ is
 mixed once for each round, and evaluation changes nothing.
 """
@@ -123,7 +123,7 @@ class DPFLBNNClient(Client):
         if task.purpose == EVALUATE:
             return None
         self.require_asked(task)
-        self.setup.memory.load(task.client, task.round - 1)  # refused where it is gone
+        self.setup.state_dir.load(task.client, task.round - 1)  # refused where it is gone
         if self.flip == "tensor":
             return NonPrivateEvent()
         return self.release.event()
@@ -155,7 +155,7 @@ class DPFLBNNClient(Client):
             trained = weights  # diverged: as if it had not trained
             statistics = normalisation
         state = {"weights": trained, "normalisation": statistics}
-        self.setup.memory.save(task.client, task.round, state)
+        self.setup.state_dir.save(task.client, task.round, state)
         return trained
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
@@ -185,7 +185,7 @@ class DPFLBNNClient(Client):
     def _mixed(self, task: Task, as_of: int) -> tuple[Floats, Floats]:
         """W̄ of round ``as_of`` after mixing, and the normalisation; a newcomer's W̄ is the mean."""
         model = np.clip(self.require_model(task), -1, 1)
-        memory = self.setup.memory.load(task.client, as_of)
+        memory = self.setup.state_dir.load(task.client, as_of)
         if memory is None:
             return model, self.fresh
         beta = np.float32(self.personal.beta)

@@ -68,7 +68,7 @@ class FedPerClient(FedAvgClient):
             self.require_model(task)
             return None
         event = super().event(task)
-        self.setup.memory.load(task.client, task.round - 1)  # refused where it is gone
+        self.setup.state_dir.load(task.client, task.round - 1)  # refused where it is gone
         return event
 
     def share(self, task: Task, data: LocalData) -> ClientBatch:
@@ -84,7 +84,7 @@ class FedPerClient(FedAvgClient):
         if task.purpose == EVALUATE:
             return self._score(task, data)
         model = self.training.train(task, data)
-        self.setup.memory.save(task.client, task.round, {"personal": model[self.shared :]})
+        self.setup.state_dir.save(task.client, task.round, {"personal": model[self.shared :]})
         return np.subtract(model[: self.shared], task.model[: self.shared], dtype=np.float64)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
@@ -96,7 +96,7 @@ class FedPerClient(FedAvgClient):
     def _own_model(self, task: Task, as_of: int) -> NDArray[np.float32]:
         """(d,): the server's shared layers and the client's own as of round ``as_of``."""
         model = self.require_model(task).copy()
-        own = self.setup.memory.load(task.client, as_of)
+        own = self.setup.state_dir.load(task.client, as_of)
         if own is not None:
             model[self.shared :] = own["personal"]
         return model

@@ -45,7 +45,7 @@ class LocalOnlyClient(Client):
 
     def share(self, task: Task, data: LocalData) -> ClientBatch:
         """Training goes on from the client's own model."""
-        own = self.setup.memory.load(task.client, task.round - 1)
+        own = self.setup.state_dir.load(task.client, task.round - 1)
         start = self.require_model(task) if own is None else own["model"]
         return ClientBatch(start, data.indices, self.rng(task, "local training"))
 
@@ -57,7 +57,7 @@ class LocalOnlyClient(Client):
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
         model = self.training.train(task, data)
-        self.setup.memory.save(task.client, task.round, {"model": model})
+        self.setup.state_dir.save(task.client, task.round, {"model": model})
         self.trainer.load(model)
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
 

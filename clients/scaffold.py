@@ -62,7 +62,7 @@ class ScaffoldClient(FedAvgClient):
         return ClientBatch(share.start, share.indices, share.rng, self._correction(task))
 
     def _correction(self, task: Task) -> NDArray[np.float32]:
-        own = self.setup.memory.load(task.client, task.round - 1)
+        own = self.setup.state_dir.load(task.client, task.round - 1)
         control = task.arrays["control"]
         return control if own is None else control - own["control"]
 
@@ -76,7 +76,7 @@ class ScaffoldClient(FedAvgClient):
         sgd = self.training.sgd
         drift = update / (sgd.count(len(data)) * sgd.learning_rate)  # (y_i − x)/(Kη)
         own = (-self._correction(task) - drift).astype(np.float32)
-        self.setup.memory.save(task.client, task.round, {"control": own})
+        self.setup.state_dir.save(task.client, task.round, {"control": own})
         change = -drift - task.arrays["control"]
         return self.parts.join(update=update, control=change * self.control_scale)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NEWLINE = "\n"
 TOOLS = {
-    "advise": "what to choose: settings, rounds, a budget, the ε of a result",
+    "advise": "what to choose: a strategy's settings, or rounds",
     "audit": "attack a release and measure its epsilon",
     "completion": "a script with which your shell completes murmur's words",
     "data": "what was understood of the data: rows, owners, classes, inputs",

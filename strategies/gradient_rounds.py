@@ -36,7 +36,7 @@ from strategies.base import (
 )
 from strategies.fedavg import FedAvg
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Centred(CohortStrategy):
@@ -147,7 +147,7 @@ class GradientRounds(Centred, FedAvg):
         protection: Callable[..., Protection],
         constant: Positive,
         length: Positive,
-        average: Share,
+        average: Fraction,
         centre_share: Annotated[float, Field(gt=0, lt=1)],
     ) -> None:
         self.head = Head(setup.trainer, "gradient_rounds")

@@ -52,10 +52,10 @@ def job_key(config: DictConfig, base: Path) -> str:
         node, last = _parent(settings, name)
         if node.get(last) is not None:
             node[last] = str(base / Path(str(node[last])).expanduser())
-    return digest(_plain(settings))
+    return settings_digest(_plain(settings))
 
 
-def digest(content: Any) -> str:
+def settings_digest(content: Any) -> str:
     """The first ten hexadecimal digits of the SHA-256 of JSON content, its keys sorted."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -4,9 +4,9 @@ Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse in
 several fields must keep together is checked below them, by a ValueError that begins with the field.
 Server and clients build the same values from the same configuration.
 
-Of data on devices (``DeviceTerms``) the server sends digests only. What a device's data look like
-its owner says (``fl_app.device.node_settings``), and a server's word about it counts for nothing
-there.
+Of data on devices (``DeviceDataSpec``) the server sends digests only. What a device's data look
+like its owner says (``fl_app.device.node_settings``), and a server's word about it counts for
+nothing there.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MIN_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
-class DeviceTerms:
+class DeviceDataSpec:
     """``federation.devices``; `murmur engine=deploy` fills in what is null from the server's data.
 
     Attributes:
@@ -91,7 +91,7 @@ class FederationSettings:
         score: whether models are scored on these or on the test set.
         pilot: examples of each client of a federation that is made of labelled public examples
             alone; None: a real federation.
-        devices: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
+        devices: settings of ``DeviceDataSpec`` where clients are on devices; None in simulations.
         enrolled: the table of devices' keys (``murmur.round.placement``), which the server reads.
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
     """
@@ -118,7 +118,7 @@ class FederationSettings:
             )
         if self.score == "validation" and not self.validation:
             raise ValueError("score=validation: set federation.validation above 0")
-        terms = self.device_terms()
+        terms = self.device_data_spec()
         if terms is None:
             if self.peers is not None:
                 raise ValueError(
@@ -138,12 +138,12 @@ class FederationSettings:
         """True if models are scored on held-out training examples."""
         return self.pilot is not None or self.score == "validation"
 
-    def device_terms(self) -> DeviceTerms | None:
+    def device_data_spec(self) -> DeviceDataSpec | None:
         """Requirements on devices' data; None in simulations. ValueError for an unknown key."""
         if self.devices is None:
             return None
-        _require_known("devices", self.devices, [f.name for f in fields(DeviceTerms)])
-        return DeviceTerms(**self.devices)
+        _require_known("devices", self.devices, [f.name for f in fields(DeviceDataSpec)])
+        return DeviceDataSpec(**self.devices)
 
     @property
     def cohort_size(self) -> int:

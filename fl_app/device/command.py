@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from fl_app.device.node_settings import DeviceError
 
 if TYPE_CHECKING:
-    from fl_app.device.resident import Resident
+    from fl_app.device.service import DeviceService
 
 
-def serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], "Resident"]) -> int:
+def serve(tool: str, arguments: argparse.Namespace, service: Callable[[], "DeviceService"]) -> int:
     """Answers a SuperNode's messages until this process is interrupted.
 
     What files it writes only its owner can read.
@@ -20,7 +20,7 @@ def serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], "Resi
     Args:
         tool: that speaks on standard error.
         arguments: where the SuperNode is, and the file of its secret.
-        resident: makes what answers; an error of its says what its owner must change.
+        service: makes what answers; an error of its says what its owner must change.
 
     Returns:
         0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
@@ -34,7 +34,7 @@ def serve(tool: str, arguments: argparse.Namespace, resident: Callable[[], "Resi
         from fl_app.device.proof import proven_runtime
         from murmur.compat.flower_runtime import RuntimeApiError
 
-        answering = resident()
+        answering = service()
     except (ImportError, OSError, ValueError, DeviceError) as error:
         print(f"{tool}: {error}", file=sys.stderr)
         return 2

@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 
 from fl_app.config.composition import installed
 from fl_app.config.conf_files import groups
-from fl_app.config.settings import DeviceTerms, pool_digest
+from fl_app.config.settings import DeviceDataSpec, pool_digest
 from fl_app.device.agreement import listed
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
@@ -49,7 +49,7 @@ _SHOWN = 5  # blank rows that are told one by one
 
 
 def device_population(
-    owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
+    owner: OwnerSettings, terms: DeviceDataSpec, features: Features | None = None
 ) -> Population:
     """All that a device knows before it opens a client's data.
 
@@ -84,7 +84,7 @@ def device_population(
 
 
 def _featured(
-    people: Population, features: Features, owner: OwnerSettings, terms: DeviceTerms
+    people: Population, features: Features, owner: OwnerSettings, terms: DeviceDataSpec
 ) -> Population:
     """``people`` with features for images, by the components in the copy of the public pool.
 
@@ -112,7 +112,7 @@ def schema_in(fitted: Fitted | None) -> Schema | None:
     return fitted.schema if isinstance(fitted, Known) else None
 
 
-def _require_columns(schema: list[str], owner: OwnerSettings, terms: DeviceTerms) -> None:
+def _require_columns(schema: list[str], owner: OwnerSettings, terms: DeviceDataSpec) -> None:
     """DeviceError unless a schema is of the columns that the owner names, if he names any."""
     if owner.inputs is not None and _names(owner.inputs) != _names(schema):
         raise DeviceError(
@@ -145,7 +145,7 @@ class OwnData:
     """
 
     owner: OwnerSettings
-    terms: DeviceTerms
+    terms: DeviceDataSpec
     folder: Path
     features: Features | None = None
     fitted: Fitted | None = None
@@ -304,9 +304,9 @@ def _tell_of_columns(data: OwnData, client: int) -> None:
         log_error(data.folder, f"the data of client {client}", error)
 
 
-def terms_of(owner: OwnerSettings) -> DeviceTerms:
+def terms_of(owner: OwnerSettings) -> DeviceDataSpec:
     """Returns the form of the data in the owner's words; ValueError where that cannot be."""
-    return DeviceTerms(listed(owner.shape), listed(owner.classes), sizes=listed(owner.sizes))
+    return DeviceDataSpec(listed(owner.shape), listed(owner.classes), sizes=listed(owner.sizes))
 
 
 def schema_of(owner: OwnerSettings) -> Schema | None:
@@ -337,7 +337,7 @@ def in_short(blanks: Mapping[int, str], count: int) -> str:
 def load_own(
     path: str,
     owner: OwnerSettings,
-    terms: DeviceTerms,
+    terms: DeviceDataSpec,
     cache: Path,
     schema: Schema | None = None,
     blanks: bool = True,
@@ -370,7 +370,7 @@ def load_own(
     return found
 
 
-def _images(place: Path, terms: DeviceTerms, cache: Path, blanks: bool) -> Dataset:
+def _images(place: Path, terms: DeviceDataSpec, cache: Path, blanks: bool) -> Dataset:
     """By the reader for the file's suffix; a folder is one of pictures by class."""
     assert terms.shape is not None
     channels, height, width = terms.shape
@@ -400,7 +400,7 @@ def _images(place: Path, terms: DeviceTerms, cache: Path, blanks: bool) -> Datas
 def _columns(
     place: Path,
     owner: OwnerSettings,
-    terms: DeviceTerms,
+    terms: DeviceDataSpec,
     schema: Schema | None,
     blanks: bool,
 ) -> Dataset:
@@ -428,14 +428,14 @@ def _columns(
     return tables.huggingface(path=str(place), test=None, **columns)
 
 
-def _classes(terms: DeviceTerms) -> list[str]:
+def _classes(terms: DeviceDataSpec) -> list[str]:
     """The classes in the order of their numbers, whichever of them are on this device."""
     if isinstance(terms.classes, list):
         return terms.classes
     return [str(label) for label in range(terms.num_classes)]
 
 
-def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:
+def public_pool(owner: OwnerSettings, terms: DeviceDataSpec) -> NDArray[np.float32]:
     """The copy here of the public pool (P, C, H, W), float32; empty where the run has none.
 
     DeviceError where the owner names no copy, or it is not the one whose digest the run states.

@@ -41,7 +41,7 @@ class DeviceHost(Host):
         self.config = config
         owner = site.owner
         federation: FederationSettings = build(config.federation, "federation")
-        terms = federation.device_terms()
+        terms = federation.device_data_spec()
         assert terms is not None
         features = build_features(config.features)
         self.population = device_population(owner, terms, features)

@@ -162,7 +162,7 @@ def device_overrides(overrides: list[str]) -> list[str]:
     """
     config = composition.compose(overrides)
     federation: FederationSettings = building.build(config.federation, "federation")
-    terms = federation.device_terms()
+    terms = federation.device_data_spec()
     if terms is None:
         raise errors.ConfigError(
             "federation.devices=null: engine=deploy sets it; take the override away"

@@ -131,7 +131,7 @@ class CanaryClients:
             result = canary.result
             if not self.inside[name]:
                 if self.strategy.adjacency is Adjacency.REPLACE_ONE:
-                    result = canary.opposite
+                    result = canary.negated
                 elif self.threat is Threat.CENTRAL:
                     continue
                 else:

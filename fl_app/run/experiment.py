@@ -238,7 +238,7 @@ class Experiment:
     @cached_property
     def _digest(self) -> str:
         """Of ``config.yaml``, as every checkpoint holds it."""
-        return results.digest(results.config_text(self.config))
+        return results.text_digest(results.config_text(self.config))
 
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Evaluate the round's model on the server's test set, and write the round's row.

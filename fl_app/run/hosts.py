@@ -302,7 +302,7 @@ def _client_setup(
         test=(test.images, test.labels) if len(test) else None,
         budget=budget,
         seed=config.seed,
-        memory=ClientState(state_folder),
+        state_dir=ClientState(state_folder),
         client_sizes=people.sizes,
         cohorts=schedule.cohorts(),
         record_key=record_key,

@@ -263,7 +263,7 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
 def _images(description: str) -> Population:
     config = OmegaConf.create(description)
     federation: settings.FederationSettings = building.build(config.federation, "federation")
-    terms = federation.device_terms()
+    terms = federation.device_data_spec()
     dataset = _read(config.dataset)
     if terms is None:  # a server of devices has a pool, whose labels are not used, to train on
         dataset = _taught(dataset, config.dataset)
@@ -430,11 +430,11 @@ def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
     return _split(f"federation.public={size}", np.arange(count), size, rng, dataset)[0]
 
 
-def _sizes(terms: settings.DeviceTerms) -> tuple[int, ...] | None:
+def _sizes(terms: settings.DeviceDataSpec) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
 
 
-def _require_same_classes(dataset: Dataset, terms: settings.DeviceTerms) -> None:
+def _require_same_classes(dataset: Dataset, terms: settings.DeviceDataSpec) -> None:
     """ConfigError where the server's test set numbers the classes otherwise than devices do.
 
     Numbers 0, 1, ... fit any names.

@@ -334,7 +334,7 @@ def read_rows(path: Path, after: int = 0) -> list[dict[str, Any]]:
 
 
 class RowLines(list[str]):
-    """Lines of ``rounds.jsonl``, with a ``digest`` of all of them that grows as they do."""
+    """Lines of ``rounds.jsonl``, with a ``rows_digest`` of all of them that grows as they do."""
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ class RowLines(list[str]):
         self._sum.update(line.encode())
 
     @property
-    def digest(self) -> str:
+    def rows_digest(self) -> str:
         """SHA-256 of all lines as UTF-8, in hexadecimal."""
         return self._sum.hexdigest()
 
@@ -399,7 +399,7 @@ class Checkpoint:
             "settings": self.settings,
             "configs": list(self.configs),
             "rows": len(self.rows),
-            "rows_digest": self.rows.digest,
+            "rows_digest": self.rows.rows_digest,
             "last_row": self.rows[-1] if self.rows else "",
             "data": dict(self.data),
             **self.run.facts(),
@@ -440,7 +440,7 @@ class Checkpoint:
     def require_config(self, path: Path) -> None:
         """ConfigError unless ``path`` is the run's own ``config.yaml``, byte for byte."""
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        if digest(text) not in self.configs:
+        if text_digest(text) not in self.configs:
             raise ConfigError(
                 f"{path}: was edited or damaged since the run wrote it; put it back, or start a "
                 "new run with the settings that you want"
@@ -509,7 +509,7 @@ class Checkpoint:
         return int(old[_EXTENDABLE])
 
 
-def digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """SHA-256 of ``text`` as UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -538,6 +538,6 @@ def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> RowLines
     """
     count, last = facts["rows"], facts["last_row"]
     rows = RowLines(lines[:count] if len(lines) != count - 1 else [*lines, last])
-    if rows.digest != facts["rows_digest"]:
+    if rows.rows_digest != facts["rows_digest"]:
         raise ConfigError(f"{path}: is missing, shortened or edited; start the run anew")
     return rows

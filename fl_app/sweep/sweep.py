@@ -25,7 +25,7 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.job_key import digest, job_key
+from fl_app.config.job_key import job_key, settings_digest
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
 from fl_app.sweep.search import Search, is_search
@@ -206,7 +206,7 @@ class Sweep:
         rounds: dict[str, int] = {}
         single = True
         if search:
-            name = digest([job_key(base, Path.cwd()), sorted(varied)])
+            name = settings_digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
             for words, config in zip(planned, configs, strict=True):
                 job = Job.of(words, Path.cwd())
@@ -214,7 +214,7 @@ class Sweep:
                     jobs.append(job)
                     rounds[job.key] = int(config.federation.num_rounds)
                     single = single and _is_single(config)
-            name = digest(sorted(rounds))
+            name = settings_digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
         return cls(SweepFolder(path), list(overrides), jobs, rounds, single, searched)
 

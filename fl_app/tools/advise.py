@@ -4,12 +4,9 @@
 |---|---|
 | ``settings`` | which of a strategy's settings to take, and the accuracy to expect: by pilots |
 | ``rounds`` | how many rounds and clients per round NbAFL's convergence bound asks for |
-| ``signal`` | what gradient rounds or class moments keep of their score under noise |
-| ``budget`` | who gets which part of a KD-DPFL budget, and why |
-| ``epsilon`` | the ε at which a protected evaluation result stays close to the true one |
 
-``rounds`` and ``budget`` have files of their own, ``advise_rounds`` and ``advise_budget``. Words
-behind a question are settings as for a run. The exit status is 0, or 2 where they cannot be.
+``rounds`` has a file of its own, ``advise_rounds``. Words behind a question are settings as for a
+run. The exit status is 0, or 2 where they cannot be.
 
 **Pilots.** Every candidate that conf/strategy/X.yaml lists under ``advise`` is tried in a run of
 Murmur whose clients hold labelled *public* examples, drawn with replacement (``federation.pilot``),
@@ -24,13 +21,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 
 import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.tools.options import parser_of
-from murmur.format import format_number
 
 WORKS = 0.9  # of the accuracy without noise
 _QUICK = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
@@ -59,13 +54,11 @@ def main(argv: Sequence[str]) -> int:
             f"{question}: is no question; {nearest(question, QUESTIONS)}; such as "
             "`murmur advise settings strategy=votes --clients 100 --epsilon 5`"
         )
-    if question in ("rounds", "budget"):
-        answer = import_module(f"fl_app.tools.advise_{question}").main
-    else:
-        answer = {"settings": settings, "signal": signal, "epsilon": epsilon}[question]
+    answer = settings
+    if question == "rounds":
+        from fl_app.tools.advise_rounds import main as answer
     try:
-        status: int = answer(list(argv[1:]))
-        return status
+        return answer(list(argv[1:]))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -110,7 +103,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Tried:
+class PilotResult:
     """A candidate after its pilots.
 
     Attributes:
@@ -165,7 +158,7 @@ def candidates(words: Sequence[str]) -> list[list[str]]:
     return [[str(word) for word in one] for one in listed]
 
 
-def tried(request: Request) -> Iterator[Tried]:
+def tried(request: Request) -> Iterator[PilotResult]:
     """Every candidate that fits, after its pilots; why one does not is said on standard error."""
     for candidate in candidates(request.words):
         try:
@@ -173,10 +166,10 @@ def tried(request: Request) -> Iterator[Tried]:
         except ConfigError as error:
             print(f"left out {' '.join(candidate)}: {error}", file=sys.stderr)
             continue
-        yield Tried(tuple(candidate), tuple(request.accuracies(candidate)), facts)
+        yield PilotResult(tuple(candidate), tuple(request.accuracies(candidate)), facts)
 
 
-def _watched(request: Request) -> Iterable[Tried]:
+def _watched(request: Request) -> Iterable[PilotResult]:
     """``tried``, with a bar on a terminal: pilots take seconds to minutes."""
     from rich.progress import track
 
@@ -191,7 +184,7 @@ def _watched(request: Request) -> Iterable[Tried]:
     )
 
 
-def needed(request: Request, best: Tried, least: float, most: int) -> int | None:
+def needed(request: Request, best: PilotResult, least: float, most: int) -> int | None:
     """How many clients the candidate ``best`` needs to reach the accuracy ``least``.
 
     Clients are doubled up to ``most``, each with as many examples as before.
@@ -238,76 +231,10 @@ def settings(argv: list[str]) -> int:
     return 0
 
 
-def epsilon(argv: list[str]) -> int:
-    """``murmur advise epsilon``: the ε that keeps the noise on a protected result small.
-
-    The rule of MindSpore Federated's document, Δ · ln(1/(1−p))/a, with the Δ that holds here
-    (research/ldp_evaluation/README.md). It is a rule of utility.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError, ConfigError: an error, a probability or a count that cannot be.
-    """
-    from murmur.algorithms.protected_evaluation import ResultSettings, epsilon_for_error
-
-    given = parser_of("advise epsilon").parse_args(argv)
-    if given.results < 1:
-        raise ConfigError(f"--results={given.results}: must be at least 1")
-    unit = "record"
-    if given.records is None:
-        unit = "client"
-    how = {"privacy": "laplace", "epsilon": 1.0, "unit": unit, "records": given.records}
-    change = ResultSettings.of(how, None).change
-    least = epsilon_for_error(given.error, given.probability, change)
-    print(f"evaluation.result.epsilon={least:.6g}, for a {unit} (Δ = {change:.4g})")
-    whole = f"ε = {format_number(least * given.results)} against a server that reads them"
-    print(f"all {given.results} of a client's results: {whole}")
-    if unit == "client":
-        print(f"as MindSpore's document counts (Δ = 1): laplace_eval_eps={least / 2:.6g}")
-    print("This keeps the result usable. Whether such an ε protects anybody it does not ask.")
-    return 0
-
-
-def signal(argv: list[str]) -> int:
-    """``murmur advise signal``: print what the strategy's planner says; 0.
-
-    Nothing is trained and no client's data are read but for how many clients and, in a simulation,
-    how many records there are: the answer follows from those numbers, classes, features and ε. It
-    is a share of what the algorithm reaches without noise, not a score: without public labels
-    nobody knows that.
-
-    Raises:
-        ConfigError: the settings cannot be, or are of another strategy.
-    """
-    from fl_app.run.validated import ValidatedRun
-    from strategies.class_moments import ClassMoments
-    from strategies.gradient_rounds import GradientRounds
-
-    words = parser_of("advise signal").parse_args(argv).overrides
-    config = compose(words)
-    strategy = ValidatedRun(config).strategy
-    if not isinstance(strategy, GradientRounds | ClassMoments):
-        raise ConfigError(
-            f"strategy={config.strategy.name}: `murmur advise signal` is for gradient_rounds and "
-            "class_moments; see `murmur advise settings`"
-        )
-    said = strategy.foretold()
-    if said is None:
-        print("all of it: there is no noise (privacy.epsilon=inf)")
-    else:
-        print(said.text())
-    return 0
-
-
-# Word -> what it is about. `rounds` and `budget` have files of their own.
+# Word -> what it is about. `rounds` has a file of its own.
 QUESTIONS = {
     "settings": "which settings of a strategy, by pilots on public data",
     "rounds": "how many rounds and clients per round, by NbAFL's bound",
-    "signal": "what gradient rounds or class moments keep of their score under noise",
-    "budget": "who gets which part of a KD-DPFL budget, and why",
-    "epsilon": "the ε at which protected evaluation results stay close to the true ones",
 }
 
 
@@ -325,7 +252,7 @@ def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     return {name: f"{fact:.3g}" for name, fact in facts.items()}
 
 
-def _show(request: Request, found: Sequence[Tried]) -> None:
+def _show(request: Request, found: Sequence[PilotResult]) -> None:
     """Print the candidates as a table, the best one first, and what they were tried on."""
     from rich.table import Table
 
@@ -348,7 +275,7 @@ def _show(request: Request, found: Sequence[Tried]) -> None:
     )
 
 
-def _conclude(request: Request, best: Tried, least: float | None, most: int) -> None:
+def _conclude(request: Request, best: PilotResult, least: float | None, most: int) -> None:
     """Print the command to type, what it will reach, and how many clients it needs to work.
 
     ``best``: the candidate that reaches most. ``least``: the accuracy that counts as working; None:

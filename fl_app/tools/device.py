@@ -2,7 +2,7 @@
 
 They run beside each other on one machine, each under an account of its own: the SuperNode holds the
 node's key and speaks to the server, ``murmur device`` holds the data and speaks to the SuperNode.
-The code that a server sends is not run. What answers is ``fl_app.device.resident.Device``, over a
+The code that a server sends is not run. What answers is ``fl_app.device.service.Device``, over a
 SuperNode's interface for tasks (``murmur.compat.flower_runtime``); the words here are the owner's,
 and the only settings that no server chooses.
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fl_app.tools.options import parser_of
 
 if TYPE_CHECKING:
-    from fl_app.device.resident import Resident
+    from fl_app.device.service import DeviceService
 
 SECRET = "--superexec-auth-secret-file"
 _NO_SECRET = "without it every account of this machine could take the device's messages"
@@ -39,8 +39,8 @@ def main(argv: list[str]) -> int:
 
     arguments = parser_of("device").parse_args(argv)
 
-    def device() -> Resident:
-        from fl_app.device.resident import Device
+    def device() -> DeviceService:
+        from fl_app.device.service import Device
 
         return Device(pairs_in(arguments.node_config), arguments.bundle_sha256)
 

@@ -77,7 +77,7 @@ def loopback(text: str) -> str:
     return text
 
 
-def digest(text: str) -> str:
+def sha256_digits(text: str) -> str:
     """SHA-256 in hexadecimal, in small letters."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
         raise argparse.ArgumentTypeError(f"{text}: must be 64 hexadecimal digits")
@@ -86,5 +86,5 @@ def digest(text: str) -> str:
 
 _READS: dict[str, Callable[[str], Any]] = {
     read.__name__: read
-    for read in (int, float, Path, count, minutes, delta, table, loopback, digest)
+    for read in (int, float, Path, count, minutes, delta, table, loopback, sha256_digits)
 }

@@ -38,7 +38,7 @@ from murmur.round.phase import Phase
 from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
-from murmur.round.task import RunError, digest, printable_line
+from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
 MAX_SIMULATED_NODES = 100
@@ -220,7 +220,10 @@ class PrivateGrid(GridWrapper):
         """
         content = asked[0].content
         contents = {id(each.content): each.content for each in asked}
-        sent = {digest(self.run_name, protocol.ALGORITHM, "os", each) for each in contents.values()}
+        sent = {
+            request_digest(self.run_name, protocol.ALGORITHM, "os", each)
+            for each in contents.values()
+        }
         kinds = {each.metadata.message_type for each in asked}
         if len(sent) > 1 or len(kinds) > 1:
             raise RunError(

@@ -18,7 +18,6 @@ from pathlib import Path
 from murmur.format import format_number
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Neighbours, Unit, releases
-from murmur.privacy.policy_file import read
 from murmur.privacy.policy_terms import MECHANISMS, GuardRules
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
@@ -117,6 +116,8 @@ class Policy:
         """
         source = f"the policy {path}"
         try:
+            from murmur.privacy.policy_file import read  # loads PyYAML
+
             return cls(source, **read(Path(path)))
         except Exception as error:  # whatever is wrong with it, it must let nothing through
             reason = " ".join(str(error).split()) or type(error).__name__

@@ -60,9 +60,9 @@ from murmur.round.task import (
     RunFacts,
     Task,
     TaskError,
-    digest,
     log_error,
     parse_tasks,
+    request_digest,
 )
 from murmur.secure_sum.terms import SecureSumError
 
@@ -164,7 +164,7 @@ class Host:
         facts = self.facts
         try:
             self.site.policy.require_valid(datetime.now(UTC))
-            request = digest(self.site.run, facts.algorithm, facts.noise, content)
+            request = request_digest(self.site.run, facts.algorithm, facts.noise, content)
             stored = self.ledger.reply(request, self._allow)
             if stored is None:
                 tasks = self._tasks(content)

@@ -128,8 +128,8 @@ class Phase:
         cohort = self.summation.members(question.cohort)
         placement = self.setup.placement.place(grid, cohort)
         outcome.asked = placement.asked
-        outcome.unavailable = len(placement.away)
-        outcome.failed.update(placement.away)
+        outcome.unavailable = len(placement.unavailable)
+        outcome.failed.update(placement.unavailable)
         most = self._most()
         messages = []
         for node, clients in self.summation.prepare(outcome, grid).items():

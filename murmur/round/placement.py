@@ -33,18 +33,18 @@ class Placement:
 
     Attributes:
         asked: {node: client ids}.
-        away: {client: why nobody can ask it now}.
+        unavailable: {client: why nobody can ask it now}.
     """
 
     asked: dict[int, list[int]]
-    away: dict[int, str] = field(default_factory=dict)
+    unavailable: dict[int, str] = field(default_factory=dict)
 
 
 class ClientPlacement(Protocol):
     """Says which node to ask for which client."""
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """Where ``clients`` are now; may wait for them. Each is ``asked`` once, or ``away``."""
+        """Where ``clients`` are now; may wait for them. Each is ``asked`` or ``unavailable``."""
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
         """Returns the ``clients`` whose data may have been released in round ``number``.
@@ -112,31 +112,31 @@ class DevicePlacement(ClientPlacement):
         """The nodes of ``clients``; empty where too few are online before the deadline.
 
         It looks every three seconds, and goes on as soon as the quorum is online, without those who
-        are not. Each client that is not asked is in ``away``, with the reason.
+        are not. Each client that is not asked is in ``unavailable``, with the reason.
         """
         wanted = [int(client) for client in clients]
         least = math.ceil(self.quorum * len(wanted))
         deadline = time.monotonic() + self.timeout
         while True:
             placement = self._split(grid, wanted)
-            if len(wanted) - len(placement.away) >= least:
+            if len(wanted) - len(placement.unavailable) >= least:
                 return placement
             if time.monotonic() >= deadline:
                 too_few = f"not asked: fewer than {least} of {len(wanted)} clients are online"
-                return Placement({}, {**dict.fromkeys(wanted, too_few), **placement.away})
+                return Placement({}, {**dict.fromkeys(wanted, too_few), **placement.unavailable})
             time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
     def _split(self, grid: Grid, wanted: Sequence[int]) -> Placement:
-        online = self.enrolment.hosted(grid.get_nodes())
+        online = self.enrolment.client_ids(grid.get_nodes())
         homes = {client: node for node, clients in online.items() for client in clients}
         asked: dict[int, list[int]] = {}
-        away: dict[int, str] = {}
+        unavailable: dict[int, str] = {}
         for client in wanted:
             if client in homes:
                 asked.setdefault(homes[client], []).append(client)
             else:
-                away[client] = "not asked: no node that hosts it is online"
-        return Placement(dict(sorted(asked.items())), away)
+                unavailable[client] = "not asked: no node that hosts it is online"
+        return Placement(dict(sorted(asked.items())), unavailable)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Enrolment:
                 raise ValueError(f"client {client} is hosted by another key already")
         return Enrolment({**self.clients, pem: ids})
 
-    def hosted(self, nodes: Iterable[NodeInfo]) -> dict[int, tuple[int, ...]]:
+    def client_ids(self, nodes: Iterable[NodeInfo]) -> dict[int, tuple[int, ...]]:
         """{node: clients} of those ``nodes`` that are enrolled.
 
         ``nodes``: as Flower's grid lists them, with the keys that the SuperLink has authenticated.

@@ -123,7 +123,7 @@ class SecureParties:
             raise SecureSumError("secure aggregation is off at this client")
         resident = self.resident(client)
         message = request.messages[client]
-        asked = request.digest(message)
+        asked = request.request_digest(message)
         again = states.answered(resident, asked)
         if again is not None:
             return again
@@ -199,7 +199,7 @@ class Request:
             raise ValueError("terms: they are those of another sum")
         return terms
 
-    def digest(self, message: bytes) -> str:
+    def request_digest(self, message: bytes) -> str:
         """A digest of what one client is asked, the same for the same request."""
         return hashlib.sha256(framed(self.phase.value.encode(), message)).hexdigest()
 

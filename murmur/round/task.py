@@ -191,7 +191,7 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     return [Task(number, client, model, arrays, settings, purpose) for client in ids]
 
 
-def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
+def request_digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
     """A hash of everything that a message of ``run`` asks for, the same for the same request.
 
     By it a ledger finds the reply that it has stored. Two runs with the same settings and seed ask

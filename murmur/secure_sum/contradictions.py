@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-Pair = tuple[int, int]  # a client, and another of whom it denies something
+Contradiction = tuple[int, int]  # a client, and another of whom it denies something
 
 
 class Contradictions:
@@ -33,10 +33,10 @@ class Contradictions:
         pairs: each once.
     """
 
-    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
-        self.pairs: set[Pair] = set(pairs)
+    def __init__(self, pairs: Iterable[Contradiction] = ()) -> None:
+        self.pairs: set[Contradiction] = set(pairs)
 
-    def left_out(self, pairs: Collection[Pair], accused: Collection[int] = ()) -> set[int]:
+    def left_out(self, pairs: Collection[Contradiction], accused: Collection[int] = ()) -> set[int]:
         """Without whom nobody of the sum's ``pairs`` is beside whom it contradicts.
 
         ``accused``: proven liars, whose pairs say nothing of others. Of a single pair it is who
@@ -49,7 +49,7 @@ class Contradictions:
         return cover.intersection(client for pair in pairs for client in pair)
 
 
-def _cover(pairs: Collection[Pair]) -> set[int]:
+def _cover(pairs: Collection[Contradiction]) -> set[int]:
     """Who has ½ or more in a least fractional cover of ``pairs``.
 
     Of covers that are as small it is one of those who deny most: whoever does costs less, but by so

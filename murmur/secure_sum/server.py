@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from murmur.secure_sum import identity as identities
 from murmur.secure_sum import masks
 from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.contradictions import Contradictions, Pair
+from murmur.secure_sum.contradictions import Contradiction, Contradictions
 from murmur.secure_sum.keys import KEY_BYTES, agree, derive, private_key
 from murmur.secure_sum.shares import KEY, SEED, Dealing, false_dealings, restore
 from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part, part_ids
@@ -421,7 +421,7 @@ class SecureServer:
                 )
 
 
-def _others(one: int, pairs: Iterable[Pair]) -> str:
+def _others(one: int, pairs: Iterable[Contradiction]) -> str:
     """With whom else ``one`` contradicts, by the sum's ``pairs``: the end of a reason."""
     others = sorted({other for pair in pairs if one in pair for other in pair} - {one})
     if len(others) < 2:

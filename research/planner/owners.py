@@ -1,4 +1,4 @@
-"""What `murmur advise signal` foretells of gradient rounds and class moments, and what comes out.
+"""What `research.owners.signal` foretells of gradient rounds and class moments, and comes out.
 
 ``python -m research.planner.owners --rows FILE`` measures what is missing in FILE and prints, for
 every setting and ε, the share of the score without noise that is left. The rules were found on the

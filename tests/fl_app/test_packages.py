@@ -8,7 +8,7 @@ from fl_app import cli, packages
 from fl_app.cli import PACKAGED, TOOLS, main
 from fl_app.config.errors import ConfigError
 from fl_app.device.node_settings import DeviceError
-from fl_app.device.resident import Device
+from fl_app.device.service import Device
 from tests.murmur.flower.nodes import POLICY
 
 GUARD = """

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data.examples import DataError
@@ -92,7 +92,7 @@ def on_device(path, columns, label="label", client=None, inputs=None, classes=No
     assert not other
     inputs = inputs or [name for name in columns if name not in (label, client)]
     owner = OwnerSettings((0,), None, None, inputs=tuple(inputs), label=label)
-    terms = DeviceTerms([len(inputs), 1, 1], classes)
+    terms = DeviceDataSpec([len(inputs), 1, 1], classes)
     read = partial(load_own, str(path), owner, terms, path.parent / "cache")
     try:
         strict = read(blanks=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data import own_data, tables
@@ -115,7 +115,7 @@ def test_all_pictures_cannot_be_held_out(tmp_path):
 def test_a_device_that_lacks_a_class_numbers_the_others_as_all_do(tmp_path, classes):
     root = folder_of(tmp_path / "x", "1/a", "2/b")
     (tmp_path / "x.csv").write_text("filename,label\nx/1/a.png,1.0\nx/2/b.png,2\n")
-    terms = DeviceTerms([1, SIDE, SIDE], classes)
+    terms = DeviceDataSpec([1, SIDE, SIDE], classes)
     for path in (root, tmp_path / "x.csv"):
         found = load_own(str(path), OwnerSettings((0,), None, None), terms, tmp_path / "cache")
         assert found.train.labels.tolist() == [1, 2] and not found.blanks
@@ -123,9 +123,9 @@ def test_a_device_that_lacks_a_class_numbers_the_others_as_all_do(tmp_path, clas
 
 def test_a_device_does_not_guess_which_word_is_which_class(tmp_path):
     root, own = folder_of(tmp_path / "x", *TWO), OwnerSettings((0,), None, None)
-    found = load_own(str(root), own, DeviceTerms([1, SIDE, SIDE], 2), tmp_path / "cache")
+    found = load_own(str(root), own, DeviceDataSpec([1, SIDE, SIDE], 2), tmp_path / "cache")
     assert "class 'cat' is not among" in found.blanks[0] and len(found.blanks) == 2
-    terms = DeviceTerms([1, SIDE, SIDE], ["dog", "cat"])
+    terms = DeviceDataSpec([1, SIDE, SIDE], ["dog", "cat"])
     assert load_own(str(root), own, terms, tmp_path / "cache").train.labels.tolist() == [1, 0]
 
 

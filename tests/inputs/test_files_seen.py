@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data import own_data
@@ -32,7 +32,7 @@ def read(root, tmp_path, **settings):
 
 def on_device(root, tmp_path):
     owner = OwnerSettings((0,), None, None)
-    return load_own(str(root), owner, DeviceTerms([1, SIDE, SIDE], ["a", "b"]), tmp_path / "own")
+    return load_own(str(root), owner, DeviceDataSpec([1, SIDE, SIDE], ["a", "b"]), tmp_path / "own")
 
 
 def seen(root):

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from fl_app.api import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device import data as device_data
 from fl_app.device.data import OwnData, load_own
 from fl_app.device.node_settings import OwnerSettings
@@ -118,7 +118,7 @@ SCHEMA = {"a": {"list": [870, 945]}}  # of 14:30 and 15:45
 def test_on_a_device_only_the_owner_is_told_and_a_run_has_blanks(tmp_path, values):
     path = write(tmp_path, "csv", {"a": values, "label": ["0", "1"]})
     owner = OwnerSettings((0,), str(path), None, inputs=("a",))
-    terms = DeviceTerms([1, 1, 1], 2)
+    terms = DeviceDataSpec([1, 1, 1], 2)
     found = load_own(str(path), owner, terms, tmp_path / "cache", SCHEMA)
     assert found.train.images.ravel().tolist() == [-1, -1]
     own = OwnData(owner, terms, tmp_path, schema=SCHEMA)

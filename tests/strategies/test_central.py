@@ -26,6 +26,7 @@ from murmur.privacy.events import (
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Central
 from murmur.round.cohorts import Schedule
+from murmur.round.rounds import Rounds
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.fedavg import FedAvg
@@ -157,7 +158,7 @@ def test_a_round_in_which_too_few_answer_publishes_its_noise():
 
 
 def test_a_model_of_an_empty_secret_cohort_counts_in_its_rounds_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(FedAvg, "cohort", lambda self, number: np.zeros(0, np.int64))
+    monkeypatch.setattr(Rounds, "cohort", lambda self, number: np.zeros(0, np.int64))
     run = run_inline(tmp_path, "strategy=dp_fedavg", "privacy.noise=os")
     before, *rows = [row["epsilon_proven"] for row in run.rows()]
     assert before == 0 < rows[0] < rows[-1] == run.metrics()["epsilon_proven"]
@@ -188,16 +189,18 @@ def test_cohort_is_a_poisson_sample_that_the_seed_does_not_tell():
     assert abs(sizes.mean() - COHORT) < 5 * math.sqrt(COHORT * 0.75 / 400)
     assert sizes.std() > 4
     secret = server(seeded=False)
-    assert not np.array_equal(secret.cohort(1), server(seeded=False).cohort(1))
+    assert not np.array_equal(secret.rounds.cohort(1), server(seeded=False).rounds.cohort(1))
 
 
 def test_a_secret_cohort_is_drawn_once_also_by_a_server_that_is_resumed():
     killed, resumed = server(seeded=False), server(seeded=False)
-    resumed.resume(killed.snapshot())
-    assert np.array_equal(resumed.cohort(1), killed.cohort(1))
-    assert np.array_equal(killed.cohort(1), killed.cohort(1))
-    assert not np.array_equal(killed.cohort(2), resumed.cohort(2))
-    assert len(server(cohort=N).cohort(1)) == N
+    model = np.zeros(killed.trainer.num_parameters, np.float32)
+    resumed.rounds.resume(killed.rounds.state(0, model, 1))
+    one, other = killed.rounds, resumed.rounds
+    assert np.array_equal(other.cohort(1), one.cohort(1))
+    assert np.array_equal(one.cohort(1), one.cohort(1))
+    assert not np.array_equal(one.cohort(2), other.cohort(2))
+    assert len(server(cohort=N).rounds.cohort(1)) == N
 
 
 def test_checkpoint_carries_the_norm_and_the_number_of_models():

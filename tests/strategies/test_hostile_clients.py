@@ -27,7 +27,7 @@ from murmur.privacy.events import NonPrivateEvent
 from murmur.round.aggregator import Aggregator
 from murmur.round.cohorts import Weights
 from murmur.round.collectors import MaskedSum
-from murmur.round.phase import Stage as RoundPhase
+from murmur.round.phase import Phase as RoundPhase
 from murmur.round.question import Question
 from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum.terms import Stage

@@ -191,7 +191,7 @@ def test_self_training_only_control_learns_nothing_from_labels():
     b = one_round(control, 1, np.tile([0, 0, 0, 20], (4, 1)))
     assert np.array_equal(a, b)
     assert control.buffer.buffer == []
-    assert control.cohort(1).size == 0  # nobody is asked, and nobody pays
+    assert control.rounds.cohort(1).size == 0  # nobody is asked, and nobody pays
 
 
 @pytest.mark.parametrize("targets", ["hard", "sharpened"])

@@ -13,8 +13,8 @@ training on private labels is post-processing, and ε_s = 0.
 
 Every part is calibrated at the run's δ; what a path costs as a whole is composed from its events
 and converted once, at the same δ. Units: one record, or with ``Budget.unit`` all of a client's,
-nulled or not. Symbols: r = ``ratio``, q = ``queries``. Both halves of the algorithm and ``murmur
-advise budget`` read one ``Scheme``.
+nulled or not. Symbols: r = ``ratio``, q = ``queries``. Both halves of the algorithm and
+``python -m research.kd_dpfl.budget`` read one ``Scheme``.
 
 First come the user's settings (``Grouping``, ``Spending``, ``Uploads``), then ``Plan``, which turns
 them into an ε for everybody, then ``Scheme``, which adds the mechanisms and prices each path.

@@ -74,7 +74,9 @@ class Components:
 
     def project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features (n, d), each of length 1, of what the map gives, (n, D)."""
-        projected = (rows - self.mean) @ self.projection.T
+        # In double precision: where a row stands among others moves bits that float32 leaves out.
+        wide = (rows - self.mean).astype(np.float64) @ self.projection.T.astype(np.float64)
+        projected = wide.astype(np.float32)
         lengths = np.linalg.norm(projected, axis=1, keepdims=True)
         return projected / np.maximum(lengths, 1e-12)
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from fl_app.device.api import DeviceError, Resident, log_error
+from fl_app.device.api import DeviceError, DeviceService, adopt_orphans, log_error
 from murmur.compat.flower_runtime import TaskInput
 from murmur.compat.flower_wire import context_bytes, message_bytes
 from murmur.files import owner_only_folder, replace_file
@@ -36,7 +36,7 @@ from murmur.format import printable
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard import guarded
-from murmur_guard.sandbox import Sandbox, adopt_orphans, missing, programs
+from murmur_guard.sandbox import Sandbox, missing, programs
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _MAX_HEAD_BYTES = 1 << 16
@@ -52,7 +52,7 @@ class AppError(Exception):
     """The app gave no answer, or was ended; the message says why, in the device's own log."""
 
 
-class Guard(Resident):
+class Guard(DeviceService):
     """Answers tasks with the app of their bundle, locked in.
 
     Args:
@@ -222,9 +222,9 @@ class LockedApp:
                 state,
                 self.bundle,
             ]
-            asked = guarded.framed(head, parts)
+            asked = guarded.pack_frame(head, parts)
             answer = self._run(scratch, asked, min(largest, self.rules.memory))
-        found, (state, *arrays) = guarded.unframed(answer, _MAX_HEAD_BYTES)
+        found, (state, *arrays) = guarded.unpack_frame(answer, _MAX_HEAD_BYTES)
         owner_only_folder(kept.parent)
         _forget_states(kept.parent)
         replace_file(kept, state)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 HEAD = struct.Struct("<QI")
 
 
-def framed(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+def pack_frame(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
     """One frame; ``head`` gets the parts' sizes."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
     length = 4 + len(text) + sum(len(part) for part in parts)
     return b"".join([HEAD.pack(length, len(text)), text, *parts])
 
 
-def unframed(frame: bytes, largest_head: int) -> tuple[dict[str, Any], list[bytes]]:
+def unpack_frame(frame: bytes, largest_head: int) -> tuple[dict[str, Any], list[bytes]]:
     """Head and parts of a whole frame, which may be hostile.
 
     Args:
@@ -62,7 +62,7 @@ def unframed(frame: bytes, largest_head: int) -> tuple[dict[str, Any], list[byte
 def main() -> None:
     """Lock in, answer, and end."""
     with os.fdopen(0, "rb", closefd=False) as given:
-        head, parts = unframed(given.read(), 1 << 20)
+        head, parts = unpack_frame(given.read(), 1 << 20)
     answers = os.dup(1)
     os.dup2(2, 1)  # what the app prints is no answer
     os.close(0)
@@ -110,7 +110,7 @@ def _answered(
         raise RuntimeError(f"the app's reply is an error: {reply.error.reason}")
     arrays = _arrays(reply, head["record"], head["names"])
     remembered = flower_wire.record_bytes(about.state)
-    return framed({"metrics": _metrics(reply)}, [remembered, *arrays])
+    return pack_frame({"metrics": _metrics(reply)}, [remembered, *arrays])
 
 
 def _app(folder: Path, bundle: bytes) -> Any:

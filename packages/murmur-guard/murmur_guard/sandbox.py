@@ -107,11 +107,6 @@ def lock(sandbox: Sandbox) -> None:
         _restrict_calls()
 
 
-def adopt_orphans() -> None:
-    """Adopts orphans of this process's children as its own, so that it can wait for them."""
-    _call("prctl", _SUBREAPER, 1, 0, 0, 0)
-
-
 def _call(name: str, *arguments: object) -> int:
     """A function of the C library; OSError where it fails."""
     done: int = getattr(_libc, name)(*arguments)
@@ -126,7 +121,6 @@ def _call(name: str, *arguments: object) -> int:
 _DEATH_SIGNAL = 1
 _GET_SECCOMP = 21
 _DROP_BOUNDING = 24
-_SUBREAPER = 36
 _NO_NEW_PRIVILEGES = 38
 _CAPABILITIES_VERSION = 0x20080522
 

@@ -23,7 +23,7 @@ from murmur.privacy.policy_terms import GuardRules
 from murmur.round.task import REFUSED
 from murmur_guard import guard as guarding
 from murmur_guard.guard import AppError, _Watched
-from murmur_guard.guarded import framed, unframed
+from murmur_guard.guarded import pack_frame, unpack_frame
 from tests.federation.loopback import wait_for
 from tests.fl_app.device.bundles import CROWDING, FILLING, HARMFUL, LEAKING, TORCH, bundle
 from tests.guarded_devices import (
@@ -310,7 +310,7 @@ def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(
 ):
     left = dict.fromkeys(("f_bavail", "f_bfree", "f_blocks", "f_frsize", "f_favail"), 1 << 20)
     monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(**left))
-    frame = framed({}, [])
+    frame = pack_frame({}, [])
     code = f"import os, time; time.sleep(0.1); os.write(1, {frame!r})"
     child = watched(tmp_path, code, app_seconds=30.0, without=without)
     left[lacks] = 0
@@ -325,10 +325,10 @@ def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(
 
 
 def test_a_reply_is_taken_up_to_its_own_length(tmp_path):
-    frame = framed({"a": 1}, [b"one", b""])
+    frame = pack_frame({"a": 1}, [b"one", b""])
     child = watched(tmp_path, f"import os; os.write(1, {frame!r} + b'more')\nwhile True: pass")
     try:
-        assert unframed(child.answer(1 << 16), 100) == ({"a": 1}, [b"one", b""])
+        assert unpack_frame(child.answer(1 << 16), 100) == ({"a": 1}, [b"one", b""])
     finally:
         child.end()
 
@@ -337,9 +337,9 @@ def test_a_reply_is_taken_up_to_its_own_length(tmp_path):
     "frame",
     [
         b"",
-        framed({}, [b"x"])[:-1],
-        framed({}, [b"x"]) + b"x",
-        framed({"x": "y" * 200}, []),
+        pack_frame({}, [b"x"])[:-1],
+        pack_frame({}, [b"x"]) + b"x",
+        pack_frame({"x": "y" * 200}, []),
         b"\x06\0\0\0\0\0\0\0\x02\0\0\0[]",
         b'\x12\0\0\0\0\0\0\0\x0e\0\0\0{"sizes":[-1]}',
         b'\x12\0\0\0\0\0\0\0\x0e\0\0\0{"sizes":[99]}',
@@ -349,7 +349,7 @@ def test_a_reply_is_taken_up_to_its_own_length(tmp_path):
 )
 def test_frames_that_are_none_are_refused(frame):
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError, Exception)):
-        unframed(frame, 100)
+        unpack_frame(frame, 100)
 
 
 def test_an_app_finds_nothing_of_its_guards(tmp_path, monkeypatch):

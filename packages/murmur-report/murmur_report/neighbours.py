@@ -130,7 +130,7 @@ def _results_apart(
         direction = None
     if adjacency is Adjacency.REPLACE_ONE:
         name = "two opposite results of training"
-        return NeighbourPair(name, canary.result, canary.opposite, direction)
+        return NeighbourPair(name, canary.result, canary.negated, direction)
     name = "a result of training, or a client that contributes nothing"
     return NeighbourPair(name, canary.result, nobody, direction)
 

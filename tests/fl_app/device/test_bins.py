@@ -10,7 +10,7 @@ from clients.base import ClientSetup, Task
 from clients.class_moments import ClassMomentsClient
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device import data as device_data
 from fl_app.device.data import OwnData, device_population, require_readable, schema_in
 from fl_app.device.node_settings import DeviceError, OwnerSettings
@@ -50,7 +50,7 @@ def on_device(tmp_path, path, crossed=()):
     """Features and labels of a device whose run has these bins."""
     features = bins(schema=SCHEMA, crossed=crossed)
     own = owner_of(path)
-    terms = DeviceTerms([3, 1, 1], 2, features=features.known.digest)
+    terms = DeviceDataSpec([3, 1, 1], 2, features=features.known.digest)
     people = device_population(own, terms, features)
     data = OwnData(own, terms, tmp_path, features, people.fitted, schema_in(people.fitted))
     return data.of(0)
@@ -141,7 +141,7 @@ def test_a_simulation_that_reads_a_table_by_another_schema_is_refused(tmp_path, 
 def test_owners_words_that_do_not_suit_the_schema_are_refused_before_a_file_is_opened(words, said):
     features = bins(schema=SCHEMA)
     own = owner_of("nowhere.csv", **words)
-    terms = DeviceTerms(list(own.shape), 2, features=features.known.digest)
+    terms = DeviceDataSpec(list(own.shape), 2, features=features.known.digest)
     with pytest.raises(DeviceError, match=f"{said} in this device's node-config: must be"):
         device_population(own, terms, features)
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fl_app.config.settings import DeviceTerms, pool_digest
+from fl_app.config.settings import DeviceDataSpec, pool_digest
 from fl_app.device.data import OwnData, device_population, require_readable
 from fl_app.device.node_settings import DeviceError, OwnerSettings
-from fl_app.device.resident import Device as Answering
+from fl_app.device.service import Device as Answering
 from murmur.learning.features import pca
 from murmur.learning.features.components import Features, Known
 
-TERMS = DeviceTerms([1, 2, 2], 3)
+TERMS = DeviceDataSpec([1, 2, 2], 3)
 
 
 def shard(path, labels, shape=(2, 2)):
@@ -75,7 +75,7 @@ def test_data_that_cannot_be_read_as_a_whole_are_blank_in_a_run_and_refused_at_t
     tmp_path, wrong, sizes
 ):
     WRONG[wrong](tmp_path / "data.npz")
-    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=sizes))
+    _, data = build(tmp_path, DeviceDataSpec([1, 2, 2], 3, sizes=sizes))
     found = data.of(4)
     assert not found.images.any() and not found.labels.any()
     assert len(found) == (2 if sizes or wrong == "no class is known" else 1)
@@ -99,14 +99,14 @@ def test_device_starts_on_data_of_which_single_rows_cannot_be_read_and_logs_them
 @pytest.mark.parametrize("published", [2, 3, 5])
 def test_a_run_gets_as_many_records_as_were_published(tmp_path, published):
     shard(tmp_path / "data.npz", [1, 2, 1])
-    found = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, published]))[1].of(4)
+    found = build(tmp_path, DeviceDataSpec([1, 2, 2], 3, sizes=[1, 1, 1, 1, published]))[1].of(4)
     assert found.labels.tolist() == [1, 2, 1, 0, 0][:published]
     assert len(found.images) == published and not found.images[3:].any()
     assert (tmp_path / "errors.log").exists() == (published != 3)
 
 
 def test_blank_records_are_as_many_as_were_published(tmp_path):
-    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
+    _, data = build(tmp_path, DeviceDataSpec([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
     assert data.blank(4).images.shape == (2, 1, 2, 2) and not data.blank(4).images.any()
     assert len(build(tmp_path)[1].blank(4)) == 1
 
@@ -122,7 +122,7 @@ def test_a_row_of_which_no_features_can_be_computed_is_blank_alone_and_logged(tm
         return np.where(odd[:, None], np.inf, images.reshape(len(images), -1))
 
     shard(tmp_path / "data.npz", [0, 1, 1])
-    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 3]))
+    _, data = build(tmp_path, DeviceDataSpec([1, 2, 2], 3, sizes=[1, 1, 1, 1, 3]))
     data.fitted = Known("", 4)
     data.features = Features.ready("fails", fails, data.fitted)
     found = data.of(4)
@@ -149,12 +149,12 @@ def test_public_pool_must_be_that_of_the_run(tmp_path):
     shard(tmp_path / "data.npz", [0, 1])
     pool = np.ones((3, 1, 2, 2), np.float32)
     np.savez(tmp_path / "public.npz", images=pool)
-    terms = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool))
+    terms = DeviceDataSpec([1, 2, 2], 3, public=pool_digest(pool))
     people, _ = build(tmp_path, terms, public=str(tmp_path / "public.npz"))
     assert people.public.shape == (3, 1, 2, 2)
     with pytest.raises(DeviceError, match="names none"):
         build(tmp_path, terms)
-    other = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool * 0))
+    other = DeviceDataSpec([1, 2, 2], 3, public=pool_digest(pool * 0))
     with pytest.raises(DeviceError, match="not that of the run"):
         build(tmp_path, other, public=str(tmp_path / "public.npz"))
 
@@ -164,7 +164,7 @@ def featured_device(tmp_path, features, **more):
     pool = np.random.default_rng(0).random((30, 1, 8, 8), np.float32)
     shard(tmp_path / "data.npz", [0, 1, 2], (8, 8))
     np.savez(tmp_path / "public.npz", images=pool, **more)
-    terms = DeviceTerms([1, 8, 8], 3, public=pool_digest(pool), features=features)
+    terms = DeviceDataSpec([1, 8, 8], 3, public=pool_digest(pool), features=features)
     own = OwnerSettings((4,), str(tmp_path / "data.npz"), str(tmp_path / "public.npz"))
     return pool, lambda: device_population(own, terms, pca(components=6))
 
@@ -190,7 +190,7 @@ def test_features_of_another_run_are_refused(tmp_path):
         featured_device(tmp_path, "0" * 64)[1]()
 
 
-@pytest.mark.parametrize("terms", [DeviceTerms(), DeviceTerms([1, 2, 2])])
+@pytest.mark.parametrize("terms", [DeviceDataSpec(), DeviceDataSpec([1, 2, 2])])
 def test_owner_who_does_not_say_what_the_data_are_like_is_asked_to(tmp_path, terms):
     with pytest.raises(DeviceError, match="node-config does not say"):
         build(tmp_path, terms)

@@ -16,7 +16,7 @@ from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
 from murmur.round.collectors import PlainSum
 from murmur.round.replies import sealed, unsealed
 from murmur.round.site import SimulatedSite
-from murmur.round.task import digest
+from murmur.round.task import request_digest
 from tests.fl_app.running import SMALL
 
 POLICY = """
@@ -227,10 +227,12 @@ def test_digest_tells_questions_apart(tmp_path):
         ask(node, scale=2),
         ask(node, extra=1),
     ]
-    assert len({digest("run", "x", "os", question) for question in questions}) == len(questions)
+    assert len({request_digest("run", "x", "os", question) for question in questions}) == len(
+        questions
+    )
     about = [("run", "x", "os"), ("other", "x", "os"), ("run", "y", "os"), ("run", "x", "seeded")]
-    assert len({digest(*each, ask(node)) for each in about}) == len(about)
-    assert digest(*about[0], ask(node)) == digest(*about[0], ask(node))
+    assert len({request_digest(*each, ask(node)) for each in about}) == len(about)
+    assert request_digest(*about[0], ask(node)) == request_digest(*about[0], ask(node))
 
 
 def question_of_arrays(arrays, **records):
@@ -250,9 +252,9 @@ def test_no_two_questions_have_one_digest_however_their_fields_are_cut():
         (question_of_arrays({}, t={}, u={}), question_of_arrays({}, **{"t[];u": {}})),
     ]
     for one, other in pairs:
-        assert digest("run", "x", "os", one) != digest("run", "x", "os", other)
+        assert request_digest("run", "x", "os", one) != request_digest("run", "x", "os", other)
     one = pairs[0][0]
-    assert len({digest("run", "xos", "", one), digest("runx", "os", "", one)}) == 2
+    assert len({request_digest("run", "xos", "", one), request_digest("runx", "os", "", one)}) == 2
 
 
 # Labels are noise alone: ε is tiny, and clients that hardly train would all give the same ones.

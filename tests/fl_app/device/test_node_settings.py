@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app import client_app
 from fl_app.config.overrides import to_run_config
-from fl_app.device import agreement, resident
+from fl_app.device import agreement, service
 from fl_app.device.agreement import run_name
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import SIMULATED, DeviceError, NodeSettings, is_simulated
@@ -76,7 +76,7 @@ def test_a_device_with_an_empty_state_folder_answers_nothing(tmp_path, monkeypat
     reply = device.ask(device.words("strategy=votes"), question(np.zeros(3, np.float32)))
     assert (reply.error.code, reply.error.reason) == (1, REFUSED)  # no client was touched
     with pytest.raises(DeviceError, match="state"):
-        resident.Device(device.node_config)
+        service.Device(device.node_config)
     assert sorted(tmp_path.iterdir()) == before
 
 

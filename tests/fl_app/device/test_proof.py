@@ -14,7 +14,7 @@ import pytest
 import fl_app.device.proof
 from fl_app.config.overrides import to_run_config
 from fl_app.device.proof import PATH, NotProvenError, proof, proven_runtime
-from fl_app.device.resident import Device
+from fl_app.device.service import Device
 from murmur.compat.flower_runtime import RuntimeApiError
 from tests.federation.loopback import free_port, wait_for
 from tests.federation.supernode import SECRET, SuperNode

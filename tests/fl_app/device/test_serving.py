@@ -16,7 +16,7 @@ from flwr.supercore.constant import TaskType
 from fl_app.cli import main
 from fl_app.config.overrides import to_run_config
 from fl_app.device.proof import proven_runtime
-from fl_app.device.resident import Device, is_refusal
+from fl_app.device.service import Device, is_refusal
 from murmur.compat import flower_runtime
 from murmur.compat.flower_runtime import RuntimeApiError
 from murmur.round.task import REFUSED

@@ -19,7 +19,7 @@ from fl_app.api import data_card, run
 from fl_app.cli import main
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import DeviceTerms
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.data_card import (
@@ -332,7 +332,7 @@ def test_of_more_owners_than_clients_it_says_how_many_were_drawn_and_of_each_wha
 
 def test_a_device_reads_an_owners_folder_as_the_simulation_does(scribes, tmp_path):
     people = image_population(compose(scribes))
-    terms = DeviceTerms([1, 4, 4], ["cat", "dog"])
+    terms = DeviceDataSpec([1, 4, 4], ["cat", "dog"])
     for client in (0, 39):
         rows = people.shards[client]
         owner = people.dataset.owner_ids[people.dataset.owners[rows[0]]]

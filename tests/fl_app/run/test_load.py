@@ -8,7 +8,13 @@ import pytest
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.load import load_run, load_runs
-from tests.run_folders import write_run
+from tests.run_folders import write_run, write_sweep
+
+
+@pytest.fixture(scope="module")
+def sweep_folder(tmp_path_factory):
+    """A sweep's folder; not to be changed."""
+    return write_sweep(tmp_path_factory.mktemp("sweep"))
 
 
 def test_a_finished_run_is_read_whole(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.results import Checkpoint, RowLines, RunFolder, config_text, digest, row_line
+from fl_app.run.results import Checkpoint, RowLines, RunFolder, config_text, row_line, text_digest
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.ledger.key_and_anchor import KeyAndAnchor
 from murmur.privacy.statement import Statement
@@ -63,7 +63,7 @@ def test_checkpoint_reads_back(tmp_path):
     config, rows = OmegaConf.create({"seed": 1}), RowLines([row_line({"round": 0})])
     run.save_config(config)
     run.keep_rows(rows)
-    configs = [digest(config_text(config))]
+    configs = [text_digest(config_text(config))]
     state, counts = {"x": np.arange(2)}, {3: 2, 1: 5}
     state = RunState(7, np.ones(3), participations=counts, algorithm=state)
     run.save_checkpoint(Checkpoint(state, "run", {"seed": 1}, configs, rows))

@@ -83,7 +83,7 @@ def test_the_questions_are_listed(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["advise", "--help"])
     printed = capsys.readouterr().out
-    for question in ("settings", "rounds", "budget", "epsilon"):
+    for question in ("settings", "rounds"):
         assert f"\n{question} " in printed
 
 

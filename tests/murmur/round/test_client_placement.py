@@ -32,20 +32,20 @@ def hosts(*enrolled, quorum=0.5):
 def test_virtual_clients_are_split_evenly_over_all_nodes():
     placement = SimulatedPlacement().place(Grid({12: 0, 11: 1}), [3, 4, 5])
     assert placement.asked == {11: [3, 4], 12: [5]}
-    assert placement.away == {}
+    assert placement.unavailable == {}
 
 
 def test_device_clients_are_asked_on_the_node_of_the_key_that_they_were_enrolled_with():
     placement = hosts([2, 5], [0], [1]).place(Grid({11: 0, 12: 1, 13: 2}), [0, 2, 5])
     assert placement.asked == {11: [2, 5], 12: [0]}
-    assert placement.away == {}
+    assert placement.unavailable == {}
 
 
 def test_node_that_is_not_enrolled_is_asked_for_nothing():
     # Its key is registered at the SuperLink, so that it is online; it may claim what it likes.
     placement = hosts([0], [1]).place(Grid({11: 0, 12: 1, 13: 2}), [0, 1, 2])
     assert placement.asked == {11: [0], 12: [1]}
-    assert "no node that hosts it is online" in placement.away[2]
+    assert "no node that hosts it is online" in placement.unavailable[2]
 
 
 def test_device_that_comes_back_under_another_node_id_is_known_by_its_key():
@@ -57,14 +57,14 @@ def test_device_that_comes_back_under_another_node_id_is_known_by_its_key():
 def test_client_whose_node_is_away_is_not_asked_and_named():
     placement = hosts([0], [1], [2]).place(Grid({11: 0, 12: 1}), [0, 1, 2])
     assert placement.asked == {11: [0], 12: [1]}
-    assert list(placement.away) == [2]
+    assert list(placement.unavailable) == [2]
 
 
 def test_nobody_is_asked_while_fewer_than_the_quorum_are_online():
     placement = hosts([0], [1], quorum=1.0).place(Grid({11: 0, 12: 1}), [0, 1, 2])
     assert placement.asked == {}
-    assert sorted(placement.away) == [0, 1, 2]
-    assert "fewer than 3 of 3" in placement.away[0]
+    assert sorted(placement.unavailable) == [0, 1, 2]
+    assert "fewer than 3 of 3" in placement.unavailable[0]
 
 
 def test_table_says_the_same_when_it_is_read_again(tmp_path):

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 from murmur.round import task
-from murmur.round.task import RECORD, digest, started_with
+from murmur.round.task import RECORD, request_digest, started_with
 
 
 def asked(rate=0.1, share=0.5, first=0, who=(1, 2), entry=1, sum_of=(1, 2), ours="task"):
@@ -45,7 +45,9 @@ def test_a_run_config_has_one_digest_whatever_its_order():
 @pytest.mark.parametrize("other", [{"rate": 0.2}, {"share": 0.6}, {"first": 1}, {"entry": 2}])
 def test_clients_that_are_asked_anything_else_are_bound_to_something_else(other):
     assert question(asked(**other)) != question(asked())
-    assert digest("run", "fedavg", "os", asked(**other)) != digest("run", "fedavg", "os", asked())
+    assert request_digest("run", "fedavg", "os", asked(**other)) != request_digest(
+        "run", "fedavg", "os", asked()
+    )
 
 
 @pytest.mark.parametrize("ours", ["task", "murmur"])
@@ -54,7 +56,9 @@ def test_who_is_asked_is_no_part_of_the_question_and_one_of_the_request(other, o
     before = asked(ours=ours)
     after = asked(ours=ours, **other)
     assert question(after) == question(before)
-    assert digest("run", "fedavg", "os", after) != digest("run", "fedavg", "os", before)
+    assert request_digest("run", "fedavg", "os", after) != request_digest(
+        "run", "fedavg", "os", before
+    )
 
 
 def test_a_strategys_own_record_that_is_named_as_ours_is_a_part_of_the_question():

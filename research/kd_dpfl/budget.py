@@ -1,6 +1,6 @@
-"""``murmur advise budget``: who gets which ε in KD-DPFL, and why, before anything is spent.
+"""Who gets which ε in KD-DPFL, and why: ``python -m research.kd_dpfl.budget SETTING ...``.
 
-The words after it are settings as for a run (``privacy.epsilon=8 strategy.spending.ratio=2``), and
+The words are settings as for a run (``privacy.epsilon=8 strategy.spending.ratio=2``), and
 ``--sizes 5x6000,40x500`` names the clients' sizes where no data is at hand. The plan itself is
 ``murmur.algorithms.kd_dpfl.budget.Scheme``, which both halves of the algorithm read: what is
 printed here is what a run does with ``privacy=paper``, the abstract's arithmetic for records; with
@@ -8,7 +8,9 @@ printed here is what a run does with ``privacy=paper``, the abstract's arithmeti
 term that binds.
 """
 
+import argparse
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -17,7 +19,6 @@ from omegaconf import DictConfig, OmegaConf
 import fl_app.console
 from fl_app.config import building, composition, errors, settings
 from fl_app.run.progress import show_epsilon
-from fl_app.tools.options import parser_of
 from murmur.algorithms.dpsgd import LocalDpSgd, Lots
 from murmur.algorithms.kd_dpfl.budget import Grouping, Scheme, Sections, Spending, Uploads
 from murmur.algorithms.kd_dpfl.labels import Labelling
@@ -45,18 +46,16 @@ class Line:
     why: str
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the plan as a table; the exit status, 0.
-
-    Raises:
-        ConfigError, ValueError: as ``scheme_of``.
-    """
-    _print(scheme_of(argv))
-    return 0
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the plan as a table, or why there is none."""
+    try:
+        _print(scheme_of(sys.argv[1:] if argv is None else argv))
+    except (errors.ConfigError, ValueError) as error:
+        sys.exit(str(error))
 
 
 def scheme_of(argv: Sequence[str]) -> Scheme:
-    """The scheme that the words after ``murmur advise budget`` mean.
+    """The scheme that the words of the command mean.
 
     Data is read only for what is not given otherwise: sizes of clients that neither the words nor
     the strategy nor the partition name, the pool, and the classes.
@@ -67,7 +66,11 @@ def scheme_of(argv: Sequence[str]) -> Scheme:
     """
     from fl_app.run.hosts import budget_and_schedule
 
-    options = parser_of("advise budget").parse_intermixed_args(argv)
+    parser = argparse.ArgumentParser(prog="python -m research.kd_dpfl.budget", description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="SETTING", help="settings, as for a run")
+    parser.add_argument("--sizes", metavar="NxSIZE,...", help="such as 5x6000,40x500")
+    parser.add_argument("--classes", type=int, help="number of classes, where no data is at hand")
+    options = parser.parse_intermixed_args(argv)
     config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
     federation: settings.FederationSettings = building.build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
@@ -231,3 +234,7 @@ def _print(scheme: Scheme) -> None:
     console.print(f"by the plan: max({each}): parallel across clients")
     proven = show_epsilon(proven_total(scheme))
     console.print(f"proven for the most exposed record: {proven} (composed, converted once)")
+
+
+if __name__ == "__main__":
+    main()

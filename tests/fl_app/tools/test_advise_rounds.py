@@ -118,30 +118,3 @@ def test_a_strategy_that_lists_nothing_to_compare_is_refused_by_its_name(capsys,
     assert main(["advise", "settings", f"strategy={strategy}"]) == 2
     error = capsys.readouterr().err
     assert f"strategy={strategy}: its yaml lists nothing to compare" in error
-
-
-SIGNAL = ["dataset=digits", "federation.public=0", "engine=inline"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["strategy=gradient_rounds", "privacy.epsilon=0.1"], "not at this budget: at ε = 0.1"),
-        (["strategy=gradient_rounds", "privacy.epsilon=50"], "of the score without noise"),
-        (["strategy=gradient_rounds", "privacy.epsilon=inf"], "all of it: there is no noise"),
-        (["strategy=class_moments", "privacy.epsilon=0.1"], "not at this budget"),
-        (
-            ["strategy=class_moments", "privacy.unit=record", "privacy.epsilon=30"],
-            "no share is foretold: how much is kept depends on how the classes lie",
-        ),
-        (["strategy=class_moments", "privacy.epsilon=0.1"], "to stand above the noise:"),
-    ],
-)
-def test_what_noise_leaves_is_said_from_public_numbers(words, said, capsys):
-    assert main(["advise", "signal", *SIGNAL, *words]) == 0
-    assert said in capsys.readouterr().out
-
-
-def test_signal_is_for_two_strategies(capsys):
-    assert main(["advise", "signal", *SIGNAL, "strategy=votes", "federation.public=0.2"]) == 2
-    assert "is for gradient_rounds and class_moments" in capsys.readouterr().err

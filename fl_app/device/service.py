@@ -3,7 +3,7 @@
 The fork has imported everything and computes nothing before. So messages share no state, a crash or
 a leak ends with its process, and nothing is imported twice.
 
-``murmur device`` and ``murmur guard`` call ``Resident.serve``; from there a task goes through
+``murmur device`` and ``murmur guard`` call ``DeviceService.serve``; from there a task goes through
 ``_attend`` here, and ``work`` and ``answer`` in its fork. What answers is ``reply``: a ``Device``
 answers runs of this Murmur with the ClientApp that is installed here, ``murmur-guard`` anybody's
 with the app that they send.
@@ -45,7 +45,7 @@ def is_refusal(reply: Message) -> bool:
     )
 
 
-class Resident(ABC):
+class DeviceService(ABC):
     """Answers tasks for an owner, who alone says what is on the device.
 
     Args:
@@ -178,7 +178,7 @@ class Resident(ABC):
             return reply_to(task_input.message, refusal)
 
 
-class Device(Resident):
+class Device(DeviceService):
     """Answers tasks of runs of this Murmur with the ClientApp that is installed here.
 
     The code that a server sends along with its run (Flower's bundle) is neither unpacked nor
