@@ -38,6 +38,7 @@ __all__ = [
     "Codec",
     "CohortStrategy",
     "Event",
+    "Forecast",
     "Integers",
     "Outcome",
     "Parameters",
@@ -240,14 +241,14 @@ class CohortStrategy(Strategy, ABC):
         return None
 
     def forecast(self) -> Forecast | None:
-        """What noise leaves of the score; None: nothing is noised, or nobody can tell.
+        """Returns what noise leaves of the score; None: nothing is noised, or nobody can tell.
 
-        From settings that are public. Nothing that is sent or charged follows from it.
+        It uses public settings alone. Nothing that is sent or charged follows from it.
         """
         return None
 
     def warnings(self) -> list[str]:
-        """What a user should know before the run starts: settings that work against each other."""
+        """Returns warnings before the run starts: settings that work against each other."""
         return []
 
     # Flower's own methods -------------------------------------------------------------------

@@ -19,8 +19,16 @@ from numpy.typing import NDArray
 from murmur.algorithms.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.learning.public_labels import LabelSpreading
-from murmur.round.forecast import FEWER_NUMBERS, Forecast
-from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup
+from murmur.round.forecast import FEWER_NUMBERS
+from strategies.base import (
+    Codec,
+    CohortStrategy,
+    Event,
+    Forecast,
+    Integers,
+    Parameters,
+    ServerSetup,
+)
 
 
 class ClassStatistics(CohortStrategy):

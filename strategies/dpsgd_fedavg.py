@@ -11,8 +11,15 @@ import numpy as np
 from murmur.algorithms.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from murmur.round.forecast import Forecast
-from strategies.base import Adjacency, Claimed, Claims, CohortStrategy, Parameters, ServerSetup
+from strategies.base import (
+    Adjacency,
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Forecast,
+    Parameters,
+    ServerSetup,
+)
 
 
 class DpSgdFedAvg(CohortStrategy):

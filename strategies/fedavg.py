@@ -18,9 +18,16 @@ from murmur.learning.codec import GridCodec, Integers, WeightCodec, vector_codec
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.privacy.protection import Protection
-from murmur.round.forecast import Forecast
 from murmur.round.server_step import Sgd
-from strategies.base import Claimed, Claims, CohortStrategy, Event, Parameters, ServerSetup
+from strategies.base import (
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Event,
+    Forecast,
+    Parameters,
+    ServerSetup,
+)
 
 
 class FedAvg(CohortStrategy):

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from murmur.algorithms.fedper import shared_size
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
-from murmur.round.forecast import Forecast
 from murmur.round.own_models import OwnModels
 from murmur.round.server_step import Sgd
-from strategies.base import Parameters, ServerSetup
+from strategies.base import Forecast, Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 

@@ -21,7 +21,7 @@ from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
-from murmur.round.forecast import SCORE, Forecast
+from murmur.round.forecast import SCORE
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
 from strategies.base import (
@@ -29,6 +29,7 @@ from strategies.base import (
     Claims,
     CohortStrategy,
     Event,
+    Forecast,
     Outcome,
     Parameters,
     Question,
@@ -93,7 +94,7 @@ class Centred(CohortStrategy):
         return super().training(number, self.head.with_centre(model, self.middle))
 
     def warnings(self) -> list[str]:
-        """Also that the noise drowns what is summed, and what would help."""
+        """Returns also that the noise drowns the sum, and what would help."""
         found = super().warnings()
         forecast = self.forecast()
         if forecast is not None and forecast.is_drowned:
@@ -229,7 +230,7 @@ class GradientRounds(Centred, FedAvg):
         return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
     def forecast(self) -> Forecast | None:
-        """As of averaging; what is kept is told of the score itself."""
+        """As of federated averaging, but the share that is kept is one of the score itself."""
         of_sum = super().forecast()
         if of_sum is None:
             return None

@@ -33,7 +33,6 @@ from murmur.learning.training.dpsgd import ClippingNorm, DpSgd
 from murmur.privacy.mechanisms.clipping import project_simplex
 from murmur.privacy.mechanisms.randomized_response import debiased
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.round.forecast import Forecast
 from murmur.random import experiment_rng
 from murmur.round.question import Outcome, Question
 from murmur.settings import Positive, settings
@@ -43,6 +42,7 @@ from strategies.base import (
     Claims,
     CohortStrategy,
     Event,
+    Forecast,
     Parameters,
     ServerSetup,
 )

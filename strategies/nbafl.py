@@ -29,8 +29,7 @@ from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, r
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.round.forecast import Forecast
-from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup
+from strategies.base import Claimed, Claims, CohortStrategy, Forecast, Parameters, ServerSetup
 
 
 class NbAFL(CohortStrategy):
