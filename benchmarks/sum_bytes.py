@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import get_args
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from murmur.secure_sum.identity import Party, sign, word_on
 from murmur.secure_sum.keys import public_key, seal
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.secure_sum.shares import Dealing
-from murmur.secure_sum.terms import SERVERS, Stage, SumTerms, join, join_ids
+from murmur.secure_sum.terms import Server, Stage, SumTerms, join, join_ids
 
 
 def sent_by_one(terms: SumTerms) -> dict[Stage, int]:
@@ -80,7 +81,7 @@ def main() -> None:
     )
     print(f"| server | neighbours | t | {' | '.join(Stage)} | bytes sent | fails, a round |")
     print("|---|---|---|" + "---|" * (len(Stage) + 2))
-    for server in SERVERS:
+    for server in get_args(Server):
         settings = SecureSumSettings(
             "on",
             threshold=(chosen.clients + chosen.colluders) / (2 * chosen.clients),

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from flwr.app import Context, Message
 
@@ -25,7 +26,7 @@ from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from murmur.round.task import RECORD
 from murmur.secure_sum.settings import SecureSumSettings
-from murmur.secure_sum.terms import HONEST, SERVERS
+from murmur.secure_sum.terms import HONEST, Server
 from research.frontier.rows import SEEDS, Cell
 
 CLIENTS, PER_NODE = 1000, 10
@@ -64,7 +65,9 @@ def main() -> None:
     """Run it, and print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--server", choices=SERVERS, default=HONEST, help="whom it withstands")
+    parser.add_argument(
+        "--server", choices=get_args(Server), default=HONEST, help="whom it withstands"
+    )
     parser.add_argument("--colluders", type=int, default=50)
     parser.add_argument("--dropouts", type=float, default=0.1, help="share of the nodes that leave")
     parser.add_argument("--seed", type=int, default=1, choices=SEEDS)
