@@ -148,7 +148,7 @@ def record(words: list[str]) -> dict[str, Any]:
         parts = {
             "model": b"".join(values.tobytes() for _, values in sorted(model.items())),
             "rows": json.dumps(scores, sort_keys=True).encode(),
-            "measured": json.dumps(_take_measured(statement)).encode(),
+            "measured": json.dumps(take_measured(statement)).encode(),
         }
         return {
             "charges": _charges(folder.path),
@@ -185,7 +185,7 @@ def _without_terms(body: str) -> str:
     return re.sub('"terms":"[0-9a-f]+",', "", body)
 
 
-def _take_measured(statement: dict[str, Any]) -> list[Any]:
+def take_measured(statement: dict[str, Any]) -> list[Any]:
     """Removes what was measured of the model, by canaries or an evaluation, and returns it."""
     scored = [text for text in statement["warnings"] if _SCORED.match(text)]
     statement["warnings"] = [text for text in statement["warnings"] if text not in scored]

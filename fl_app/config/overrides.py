@@ -52,6 +52,8 @@ PATHS = (
 )
 # Of these, what may be a name instead: on the hub of Hugging Face, of a package, or a word.
 NAMES = ("dataset.path", "dataset.tokenizer", "features.encoder", "model.start")
+# A file or a run may be called 7, 1e5 or true, and keeps its name.
+_TEXTS = {*PATHS, "run_dir", "run_name", "results_dir", "sweep"}
 
 
 _AT_HOME = re.compile(r"(?P<key>[\w.@+/]+)=(?P<place>~\w*(/[^,]*)?)")
@@ -79,7 +81,11 @@ def _parse(override: str) -> Override:
         place = os.path.expanduser(home["place"]).replace("'", "\\'")
         override = f"{home['key']}='{place}'"
     try:
-        return OverridesParser.create().parse_overrides([override])[0]
+        found = OverridesParser.create().parse_overrides([override])[0]
+        if found.key_or_group in _TEXTS and isinstance(found.value(), (int, float)):
+            key, _, typed = override.partition("=")
+            return OverridesParser.create().parse_overrides([f"{key}='{typed}'"])[0]
+        return found
     except HydraException as error:
         raise ConfigError(
             f"{override}: cannot be read; write key=value, several values for `murmur -m` as "
@@ -274,7 +280,8 @@ def absolute_paths(config: DictConfig, base: Path) -> list[str]:
 def quoted(path: Path) -> str:
     """A path as the value of an override, whatever characters it has."""
     text = str(path)
-    if text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+    plain = text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if plain and text != "null":
         return text
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -49,7 +49,7 @@ def statement_of(
             warning (``FACTS``), and what all say is not assumed.
         error: Why the accountant has no ε, if it has none (``Statement.without_epsilon``).
     """
-    from murmur.privacy.guarantee import Exposure  # loads SciPy
+    from murmur.privacy.guarantee import Exposure
     from murmur.privacy.statement import Statement  # loads SciPy
 
     proven = [what for what, name in _PROVES.items() if all(fact.get(name) for fact in facts)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
+from murmur.privacy import accounting
+from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import (
     ComposedEvent,
     Event,
@@ -180,7 +181,7 @@ def costliest(events: Iterable[Event], delta: float, unit: Unit, adjacency: Adja
         return distinct[0]
 
     def cost(event: Event) -> float:
-        return epsilon(event, delta, adjacency=adjacency, unit=unit).epsilon
+        return accounting.epsilon(event, delta, adjacency=adjacency, unit=unit).epsilon
 
     return max(distinct, key=cost)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from murmur.privacy import accounting
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import (
     ComposedEvent,
     Event,
@@ -26,6 +25,7 @@ from murmur.privacy.neighbours import departure
 
 if TYPE_CHECKING:
     from murmur.privacy.accounting import PrivacyCost
+    from murmur.privacy.audit import CanaryAudit
 
 
 MAX_NAMED_CLIENTS = 1000  # clients that a statement names one by one
@@ -52,7 +52,7 @@ class Exposure:
     claimed_per_round: float | None = None
     claimed_total: float | None = None
     measured: float | None = None
-    canaries: CanaryAudit | None = None
+    canaries: "CanaryAudit | None" = None
     assumptions: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Guarantee:
     clients: dict[str, float]
     sizes: dict[str, int]
     measured: float | None = None
-    canaries: CanaryAudit | None = None
+    canaries: "CanaryAudit | None" = None
     assumptions: tuple[str, ...] = ()
     assumed_per_round: float | None = None
     assumed_total: float | None = None

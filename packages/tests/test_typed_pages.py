@@ -395,7 +395,6 @@ def newest(folder, word):
 # Commands beside which a page prints an accuracy: page -> how such a command begins.
 PRINTED = {
     "docs/researchers.md": "murmur -m engine=inline sweep=tonight",
-    "docs/algorithms.md": "murmur -m strategy=dpsgd_fedavg privacy.unit=record",
     "docs/start.md": "murmur experiment=digits_votes",  # of `make demo`
 }
 
@@ -471,7 +470,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
         for start in (*how.smaller, *how.read, *how.refused):
             assert any(command.startswith(start) for command in commands), (page, start)
         for reason in how.read.values():
-            for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", reason):
+            for test in re.findall(r"(?:[\w-]+/)*tests/\S+\.py", reason):
                 assert (PROJECT / test).exists(), test
 
 
@@ -479,7 +478,7 @@ def test_every_page_with_commands_is_typed_or_says_why_not():
 def test_each_command_of_a_page_is_run_or_it_is_said_why_not(page):
     for command, place in where(page):
         assert place, command
-        for test in re.findall(r"(?:packages/\S+/)?tests/\S+\.py", place):
+        for test in re.findall(r"(?:[\w-]+/)*tests/\S+\.py", place):
             assert (PROJECT / test).exists(), (command, test)
     named = [shlex.join(words) for other in PAGES for words in in_sentences(other)]
     for start in IN_SENTENCES:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from benchmarks.golden_runs import differences
+from benchmarks.golden_runs import differences, take_measured
 from fl_app.cli import PACKAGED
 from tests.federation.loopback import SimulatedRuns
 from tests.fl_app.test_wheel import built
@@ -131,6 +131,7 @@ def test_flwr_run_from_wheels_gives_the_inline_engines_bits_and_golden_charges(
     assert models[0] == models[1], printed
     for run in (inline, flower):
         stated = json.loads((run / "privacy.json").read_text(encoding="utf-8"))
+        take_measured(stated)
         assert differences(GOLDEN["fedavg"]["statement"], stated, 1e-9) == []
         versions = json.loads((run / "provenance.json").read_text(encoding="utf-8"))["versions"]
         assert bool(versions.get("murmur-kernels")) == bool(packages)

@@ -1,5 +1,6 @@
 """The `murmur` command as a user meets it: results, one clear error, exit status, no leftovers."""
 
+import json
 import os
 import re
 import subprocess
@@ -259,10 +260,19 @@ def test_hydras_options_show_what_they_do_in_any_application(tmp_path, words, sa
     assert not list(tmp_path.iterdir())
 
 
-def test_the_name_of_a_run_names_its_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["ward-3", "7", "007", "1e5", "true"])
+def test_the_name_of_a_run_names_its_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    assert main([*SMALL, "run_name=ward-3"]) == 0
-    assert (tmp_path / "runs" / "ward-3" / "metrics.json").exists()
+    assert main([*SMALL, f"run_name={name}"]) == 0
+    assert json.loads((tmp_path / "runs" / name / "metrics.json").read_text())["rounds"]
+
+
+@pytest.mark.parametrize("name", ["0", "1_000", "null"])
+def test_a_folder_with_the_name_of_a_number_holds_a_run(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert main([*SMALL, f"run_dir={'./' if name == 'null' else ''}{name}"]) == 0
+    lines = (tmp_path / name / "rounds.jsonl").read_text().splitlines()
+    assert not any(json.loads(line)["failed"] for line in lines)
 
 
 def test_tables_are_not_cut_where_they_are_piped(capsys):

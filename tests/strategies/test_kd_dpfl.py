@@ -97,11 +97,11 @@ def summed(strategy, value, weight):
 
 
 def test_cohort_is_general_clients_only_unless_large_ones_join():
-    assert list(server().cohort(1)) == [2, 3, 4, 5, 6]
+    assert list(server().rounds.cohort(1)) == [2, 3, 4, 5, 6]
     joined = server(spending={"mode": "tight", "joining": True})
-    assert list(joined.cohort(1)) == list(range(7))
+    assert list(joined.rounds.cohort(1)) == list(range(7))
     student = server(spending={"mode": "tight", "general": False})
-    assert len(student.cohort(1)) == 0
+    assert len(student.rounds.cohort(1)) == 0
 
 
 def test_special_client_counts_by_its_images_and_never_more_than_half():

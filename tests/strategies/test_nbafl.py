@@ -202,7 +202,7 @@ def test_checkpoint_carries_the_weakest_broadcast():
     one_round(strategy, uploads(strategy, N), range(N))
     one_round(strategy, uploads(strategy, 4), range(4), 2)
     other.restore(strategy.state())
-    other.participations.update(strategy.rounds.participations)
+    other.rounds.participations.update(strategy.rounds.participations)
     assert guarantees(other)["outsider"] == guarantees(strategy)["outsider"]
 
 

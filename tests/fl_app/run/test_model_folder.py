@@ -58,7 +58,10 @@ KINDS = {
         *("federation.public=60", "dataset.vocabulary=50", "model=text_lstm"),
     ],
 }
-OWN = {"votes": ["strategy.K=40"]}  # no more questions than the tables' public rows
+OWN = {
+    "kd_dpfl": ["strategy.grouping.top_k=1"],  # for among equal clients nobody is large
+    "votes": ["strategy.K=40"],  # no more questions than the tables' public rows
+}
 NO_NETWORK = ("texts, words",)  # hashed words cannot be written as a network
 
 
