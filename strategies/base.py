@@ -26,10 +26,10 @@ from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.exposure import Claimed, Claims
 from murmur.round.cohorts import ALIKE, Weights
-from murmur.round.forecast import Forecast
 from murmur.round.question import Outcome, Question
 from murmur.round.rounds import Rounds
 from murmur.round.setup import ServerSetup
+from strategies.forecast import Forecast
 
 __all__ = [
     "Adjacency",

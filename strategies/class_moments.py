@@ -14,9 +14,9 @@ from pydantic import Field
 
 from murmur.algorithms import class_moments
 from murmur.learning.linear_model import Head
-from murmur.round.forecast import THRESHOLD
 from murmur.settings import Positive
 from strategies.base import Codec, Event, Forecast, Integers, Parameters, ServerSetup, Unit
+from strategies.forecast import THRESHOLD
 from strategies.gradient_rounds import Centred
 
 

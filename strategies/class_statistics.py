@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from murmur.algorithms.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.learning.public_labels import LabelSpreading
-from murmur.round.forecast import FEWER_NUMBERS
 from strategies.base import (
     Codec,
     CohortStrategy,
@@ -29,6 +28,7 @@ from strategies.base import (
     Parameters,
     ServerSetup,
 )
+from strategies.forecast import FEWER_NUMBERS
 
 
 class ClassStatistics(CohortStrategy):

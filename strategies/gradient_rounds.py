@@ -21,7 +21,6 @@ from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
-from murmur.round.forecast import SCORE
 from murmur.round.server_step import Momentum, Sgd
 from murmur.settings import Positive
 from strategies.base import (
@@ -36,6 +35,7 @@ from strategies.base import (
     ServerSetup,
 )
 from strategies.fedavg import FedAvg
+from strategies.forecast import SCORE
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 

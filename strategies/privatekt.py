@@ -27,7 +27,6 @@ from murmur.format import format_number
 from murmur.learning.public_labels import cohort_for_plurality
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.random import experiment_rng
-from murmur.round.forecast import ONE_RELEASE
 from strategies.base import (
     Claimed,
     Claims,
@@ -38,6 +37,7 @@ from strategies.base import (
     Parameters,
     ServerSetup,
 )
+from strategies.forecast import ONE_RELEASE
 
 
 class LabelStrategy(CohortStrategy):

@@ -3,7 +3,7 @@
 The command, the jobs of a sweep, `murmur resume` and ``fl_app.api`` all come through ``prepare``:
 a ``ValidatedRun`` with a folder of its own.
 
-What is said is no promise about accuracy (``murmur.round.forecast``). What a linear model reaches
+What is said is no promise about accuracy (``strategies.forecast``). What a linear model reaches
 without noise is estimated on the server's test set; to score settings before a run, `murmur advise
 settings` takes labelled public data.
 """
@@ -36,7 +36,7 @@ from murmur.privacy.statement_text import THREATS, UNITS
 if TYPE_CHECKING:
     from fl_app.run.validated import ValidatedRun
     from murmur.learning.data.examples import Examples
-    from murmur.round.forecast import Forecast
+    from strategies.forecast import Forecast
 
 
 def prepare(

@@ -12,8 +12,7 @@ A round, in the order in which it happens:
   leave, and ``client_state`` is what clients remember.
 * ``server_step`` moves the model; ``client_evaluation`` and ``own_models`` ask clients how good it
   is.
-* ``run_state`` is everything that a resumed run needs, ``forecast`` what noise leaves
-  of its score.
+* ``run_state`` is everything that a resumed run needs.
 
 It knows Flower's messages and builds nothing: apps hand it values.
 """

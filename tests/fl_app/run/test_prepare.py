@@ -16,8 +16,8 @@ from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
-from murmur.round.forecast import GAIN
 from research.every_strategy.candidates import typed
+from strategies.forecast import GAIN
 
 
 def experiment(*words):
