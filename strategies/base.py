@@ -29,7 +29,7 @@ from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.question import Outcome, Question
 from murmur.round.rounds import Rounds
 from murmur.round.setup import ServerSetup
-from strategies.parts import Foretold
+from strategies.forecast import Forecast
 
 __all__ = [
     "Adjacency",
@@ -38,6 +38,7 @@ __all__ = [
     "Codec",
     "CohortStrategy",
     "Event",
+    "Forecast",
     "Integers",
     "Outcome",
     "Parameters",
@@ -235,42 +236,20 @@ class CohortStrategy(Strategy, ABC):
     def forget(self) -> None:
         """The last round is over: drop what only further ones need, and nobody should read."""
 
-    def noise_facts(self) -> dict[str, float]:
-        """How much noise a round's sum holds, for planners; by name.
-
-        Only ``murmur advise`` reads it: nothing that is sent or charged follows from it.
-        """
-        return {}
-
     def model_noise(self) -> float | None:
         """σ of the noise in each weight of the last model, for its drawing; None: not known."""
         return None
 
-    def foretold(self) -> Foretold | None:
-        """Returns a forecast of the score with noise; None: nothing is lost, or unknown."""
-        return None
+    def forecast(self) -> Forecast | None:
+        """Returns what noise leaves of the score; None: nothing is noised, or nobody can tell.
 
-    def signal_to_noise(self) -> float | None:
-        """How long, over the whole run, what clients agree on is beside the noise on it.
-
-        As if all of a cohort said the same, so the most that can be hoped for. None where nothing
-        is noised, or where it cannot be told from settings that are public.
+        It uses public settings alone. Nothing that is sent or charged follows from it.
         """
         return None
-
-    def would_help(self) -> list[str]:
-        """Changes of its own that would leave less of its signal in the noise, for a forecast."""
-        return ["fewer numbers to release (a smaller model, fewer features)"]
 
     def warnings(self) -> list[str]:
-        """Returns warnings before the run starts: settings that work against each other.
-
-        Where it is foretold, also that the noise drowns the sum, and what helps.
-        """
-        said = self.foretold()
-        if said is None or not said.is_drowned:
-            return []
-        return [said.text()]
+        """Returns warnings before the run starts: settings that work against each other."""
+        return []
 
     # Flower's own methods -------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ about it (``murmur.algorithms.class_moments``). Everything after the sums is pos
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -14,9 +15,9 @@ from pydantic import Field
 from murmur.algorithms import class_moments
 from murmur.learning.linear_model import Head
 from murmur.settings import Positive
-from strategies.base import Codec, Event, Integers, Parameters, ServerSetup, Unit
+from strategies.base import Codec, Event, Forecast, Integers, Parameters, ServerSetup, Unit
+from strategies.forecast import THRESHOLD
 from strategies.gradient_rounds import Centred
-from strategies.parts import Foretold
 
 
 class ClassMoments(Centred):
@@ -83,33 +84,25 @@ class ClassMoments(Centred):
         """The moments'."""
         return self.releases.moments.event()
 
-    def signal_to_noise(self) -> float | None:
-        """Returns the signal-to-noise ratio of the moments in S_w, for a full cohort."""
+    def forecast(self) -> Forecast | None:
+        """Whether the noise drowns the moments in S_w of a full cohort; None: there is no noise.
+
+        What share of the score is kept where it does not is left open: data sets with the same
+        public numbers keep 0.93 and 0.79 (``python -m research.planner.owners``).
+        """
         clients = self.setup.cohort_size
         noise = self.releases.moments.deviation(clients)
         if not noise:
             return None
         units = self.protected_units(range(clients))
-        return class_moments.signal_to_noise(units, self.head.classes, self.head.features, noise)
-
-    def foretold(self) -> Foretold | None:
-        """Returns a forecast for the moments under noise; None: there is no noise.
-
-        By public numbers alone it says whether the noise drowns them. The share of the score that
-        is kept where it does not is left open: data sets with the same public numbers keep 0.93 and
-        0.79 (``python -m research.planner.owners``).
-        """
-        ratio = self.signal_to_noise()
-        if ratio is None:
-            return None
-        return Foretold(
-            ratio,
-            None,
-            self.setup.budget,
-            units=self.protected_units(range(self.setup.cohort_size)),
+        head = self.head
+        ratio = class_moments.signal_to_noise(units, head.classes, head.features, noise)
+        return replace(
+            Forecast.of(self.setup, ratio),
+            rule=THRESHOLD,
+            units=units,
             unit="owners" if self.unit is Unit.CLIENT else "records",
-            classes=self.head.classes,
-            least=class_moments.MIN_SIGNAL_TO_NOISE,
+            classes=head.classes,
         )
 
     def protected_units(self, clients: Sequence[int]) -> int:

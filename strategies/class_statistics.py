@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from murmur.algorithms.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.learning.public_labels import LabelSpreading
-from strategies.base import Codec, CohortStrategy, Event, Integers, Parameters, ServerSetup
+from strategies.base import (
+    Codec,
+    CohortStrategy,
+    Event,
+    Forecast,
+    Integers,
+    Parameters,
+    ServerSetup,
+)
+from strategies.forecast import FEWER_NUMBERS
 
 
 class ClassStatistics(CohortStrategy):
@@ -113,7 +122,7 @@ class ClassStatistics(CohortStrategy):
         assert self.spreading is not None
         return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
 
-    def signal_to_noise(self) -> float | None:
+    def forecast(self) -> Forecast | None:
         """Returns the ratio of an image's class score to the largest noise on all C scores.
 
         An image of d whitened features is √d long, and the classes' means lie within √(C − 1) of
@@ -126,7 +135,8 @@ class ClassStatistics(CohortStrategy):
         components, classes = self.release.shape
         clients = self.setup.cohort_size
         lead = clients / (self.release.sigma(clients) * math.sqrt(components * classes))
-        return lead * math.sqrt((classes - 1) / (2 * math.log(classes)))
+        ratio = lead * math.sqrt((classes - 1) / (2 * math.log(classes)))
+        return Forecast.of(self.setup, ratio, helps=(FEWER_NUMBERS,))
 
     def release_event(self) -> Event:
         """One noised vector of norm 1, by the client's own noise; its exchange moves it by 2."""

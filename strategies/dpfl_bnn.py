@@ -22,7 +22,7 @@ from murmur.algorithms.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.learning.codec import BitCodec, Integers
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.round.own_models import OwnModels
-from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup
+from strategies.base import Claimed, Claims, CohortStrategy, Forecast, Parameters, ServerSetup
 
 # How far clients agree on a bit: what brings the accuracies below onto the forecast's curve.
 _AGREEMENT = 0.6
@@ -81,27 +81,22 @@ class DPFLBNN(CohortStrategy):
         names = ["accuracy", "accuracy_server_signs"]
         self.rounds.own_models = OwnModels(setup, self.rounds.sums, names, evaluate_every)
 
-    def noise_facts(self) -> dict[str, float]:
-        """γ, and the lead of a bit on which all clients agree, in standard errors of the noise.
-
-        Empty without noise.
-        """
-        gamma = self.release.gamma
-        if gamma is None or gamma >= 0.5:
-            return {}
-        deviation = math.sqrt((0.25 - gamma**2) * self.setup.cohort_size)
-        return {"gamma": gamma, "lead at most": gamma * self.setup.cohort_size / deviation}
-
-    def signal_to_noise(self) -> float | None:
-        """The lead of a bit in standard errors of the noise, as far as clients agree; or None.
+    def forecast(self) -> Forecast | None:
+        """By the lead of a bit in standard errors of the noise, as far as clients agree.
 
         A client's model follows the noisy mean: on digits, 40 clients and 60 rounds reach 0.18,
         0.19, 0.49 and 0.78 at γ = 0.004, 0.024, 0.08 and 0.24, and 0.74 without noise.
+
+        Returns:
+            None without noise.
         """
-        lead = self.noise_facts().get("lead at most")
-        if lead is None:
+        gamma = self.release.gamma
+        if gamma is None or gamma >= 0.5:
             return None
-        return _AGREEMENT * lead
+        deviation = math.sqrt((0.25 - gamma**2) * self.setup.cohort_size)
+        lead = gamma * self.setup.cohort_size / deviation
+        noise = {"gamma": gamma, "lead at most": lead}
+        return Forecast.of(self.setup, _AGREEMENT * lead, noise=noise)
 
     # The round ------------------------------------------------------------------------------
 

@@ -11,7 +11,15 @@ import numpy as np
 from murmur.algorithms.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from strategies.base import Adjacency, Claimed, Claims, CohortStrategy, Parameters, ServerSetup
+from strategies.base import (
+    Adjacency,
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Forecast,
+    Parameters,
+    ServerSetup,
+)
 
 
 class DpSgdFedAvg(CohortStrategy):
@@ -52,14 +60,15 @@ class DpSgdFedAvg(CohortStrategy):
         """The weighted mean, post-processing of what clients have noised."""
         return self.codec().mean(total, weight).astype(np.float32)
 
-    def signal_to_noise(self) -> float | None:
+    def forecast(self) -> Forecast | None:
         """Returns the signal-to-noise ratio of the gradients of clients of median size."""
         budget = self.setup.budget
         if not budget.is_private:
             return None
         size = int(np.median(self.sizes))
         clients, numbers = self.setup.cohort_size, self.trainer.num_parameters
-        return signal_to_noise(self.schedule, budget, size, clients, numbers)
+        ratio = signal_to_noise(self.schedule, budget, size, clients, numbers)
+        return Forecast.of(self.setup, ratio)
 
     # Privacy --------------------------------------------------------------------------------
 

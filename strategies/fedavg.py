@@ -19,7 +19,15 @@ from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
-from strategies.base import Claimed, Claims, CohortStrategy, Event, Parameters, ServerSetup
+from strategies.base import (
+    Claimed,
+    Claims,
+    CohortStrategy,
+    Event,
+    Forecast,
+    Parameters,
+    ServerSetup,
+)
 
 
 class FedAvg(CohortStrategy):
@@ -116,29 +124,21 @@ class FedAvg(CohortStrategy):
         """
         return self.server_step.step(model, means["update"])
 
-    def noise_facts(self) -> dict[str, float]:
-        """Returns figures of the protection's noise; empty where nothing is noised.
-
-        "noise in clipping norms" is the standard deviation on an entry of a round's sum.
-        """
-        noise = self.protection.noise_on_a_sum()
-        if not noise:
-            return {}
-        return {"clipping norm": self.protection.clip, "noise in clipping norms": noise}
-
-    def signal_to_noise(self) -> float | None:
-        """Returns the signal-to-noise ratio of the sum of all updates, each of the clipping norm.
+    def forecast(self) -> Forecast | None:
+        """By the sum of all rounds' updates, each of the clipping norm; None: nothing is noised.
 
         Where every update has the whole noise, a sum has it as often as it has updates. An
-        aggregate of rows is judged by their sum: a median of them is noisier.
+        aggregate of rows is told by their sum: a median of them is noisier.
         """
         noise = self.protection.noise_on_a_sum()
         if not noise:
             return None
+        on_an_entry = {"clipping norm": self.protection.clip, "noise in clipping norms": noise}
         if self.setup.budget.threat == "local" or not self.summed:
             noise *= math.sqrt(self.setup.cohort_size)
         rounds = math.sqrt(self.setup.budget.rounds)
-        return self.setup.cohort_size * rounds / (noise * math.sqrt(self.parts.size))
+        ratio = self.setup.cohort_size * rounds / (noise * math.sqrt(self.parts.size))
+        return Forecast.of(self.setup, ratio, noise=on_an_entry)
 
     # Privacy --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ protocol, and devices refuse them.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 from murmur.round.own_models import OwnModels
 from murmur.round.server_step import Sgd
-from strategies.base import Parameters, ServerSetup
+from strategies.base import Forecast, Parameters, ServerSetup
 from strategies.fedavg import FedAvg
 
 
@@ -51,9 +52,10 @@ class FedPer(FedAvg):
         self.parts = VectorLayout(update=self.shared)
         self.rounds.own_models = OwnModels(setup, self.rounds.sums, ["accuracy"])
 
-    def signal_to_noise(self) -> float | None:
-        """None: a client's own layers have no noise, and they learn whatever the others' do."""
-        return None
+    def forecast(self) -> Forecast:
+        """No ratio: a client's own layers have no noise, and they learn whatever the others' do."""
+        of_sum = super().forecast() or Forecast.of(self.setup, None)
+        return replace(of_sum, ratio=None)
 
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]

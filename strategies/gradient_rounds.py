@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre, centre
-from murmur.algorithms.gradient_rounds import MIN_SIGNAL_TO_NOISE, kept_share
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
 from murmur.learning.vector_layout import VectorLayout
@@ -29,13 +28,14 @@ from strategies.base import (
     Claims,
     CohortStrategy,
     Event,
+    Forecast,
     Outcome,
     Parameters,
     Question,
     ServerSetup,
 )
 from strategies.fedavg import FedAvg
-from strategies.parts import Foretold
+from strategies.forecast import SCORE
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
@@ -92,6 +92,14 @@ class Centred(CohortStrategy):
     def training(self, number: int, model: Parameters) -> Question:
         """The model with its centre in place, which clients subtract from their features."""
         return super().training(number, self.head.with_centre(model, self.middle))
+
+    def warnings(self) -> list[str]:
+        """Returns also that the noise drowns the sum, and what would help."""
+        found = super().warnings()
+        forecast = self.forecast()
+        if forecast is not None and forecast.is_drowned:
+            found.append(forecast.text())
+        return found
 
     def protected_units(self, clients: Sequence[int]) -> int:
         """How many vectors the sum of ``clients`` holds, at least 1: one of each client."""
@@ -221,26 +229,17 @@ class GradientRounds(Centred, FedAvg):
         moved = [places[: budget.rounds - asked][-self.last :].sum() for asked in rounds]
         return float(self.rates[0] * once * np.linalg.norm(moved)) / self.last
 
-    def foretold(self) -> Foretold | None:
-        """Returns a forecast of the score under noise, by public numbers; None: nothing is lost.
-
-        See ``murmur.algorithms.gradient_rounds.kept_share``.
-        """
-        ratio = self.signal_to_noise()
-        if ratio is None:
+    def forecast(self) -> Forecast | None:
+        """As of federated averaging, but the share that is kept is one of the score itself."""
+        of_sum = super().forecast()
+        if of_sum is None:
             return None
-        share = None
-        if ratio >= MIN_SIGNAL_TO_NOISE:
-            share = kept_share(ratio)
-        return Foretold(
-            ratio,
-            share,
-            self.setup.budget,
+        return replace(
+            of_sum,
+            rule=SCORE,
             units=self.setup.cohort_size,
             unit="owners",
             classes=self.head.classes,
-            least=MIN_SIGNAL_TO_NOISE,
-            wanted=2.0,
         )
 
     # Checkpoint -----------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from strategies.base import (
     Claims,
     CohortStrategy,
     Event,
+    Forecast,
     Parameters,
     ServerSetup,
 )
@@ -251,7 +252,7 @@ class KdDpfl(CohortStrategy):
             soft_targets=True,
         )
 
-    def signal_to_noise(self) -> float | None:
+    def forecast(self) -> Forecast | None:
         """Returns the signal-to-noise ratio of general clients' gradients, if they use DP-SGD."""
         budget, uploads = self.setup.budget, self.scheme.uploads
         general = list(self.plan.general)
@@ -260,7 +261,9 @@ class KdDpfl(CohortStrategy):
         own = replace(budget, epsilon=min(self.plan.general.values()))
         size = int(np.median([self.scheme.sizes[client] for client in general]))
         clients = min(self.setup.cohort_size, len(general))
-        return signal_to_noise(uploads, own, size, clients, self.trainer.num_parameters)
+        numbers = self.trainer.num_parameters
+        ratio = signal_to_noise(uploads, own, size, clients, numbers)
+        return Forecast.of(self.setup, ratio)
 
     # Privacy --------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, r
 from murmur.privacy.guarantee import Exposure
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from strategies.base import Claimed, Claims, CohortStrategy, Parameters, ServerSetup
+from strategies.base import Claimed, Claims, CohortStrategy, Forecast, Parameters, ServerSetup
 
 
 class NbAFL(CohortStrategy):
@@ -115,7 +115,7 @@ class NbAFL(CohortStrategy):
             "broadcasts here; privacy.calibration=proven does where it is needed"
         ]
 
-    def signal_to_noise(self) -> float | None:
+    def forecast(self) -> Forecast | None:
         """Returns the signal-to-noise ratio of models of norm C; of gradients with ``dpsgd``.
 
         The gradients are the smallest client's.
@@ -125,10 +125,12 @@ class NbAFL(CohortStrategy):
             return None
         numbers = self.trainer.num_parameters
         if self.schedule is not None:
-            return signal_to_noise(
+            ratio = signal_to_noise(
                 self.schedule, budget, noise.smallest_dataset, noise.scheduled, numbers
             )
-        return noise.clip * math.sqrt(noise.scheduled / numbers) / noise.upload_sigma
+        else:
+            ratio = noise.clip * math.sqrt(noise.scheduled / numbers) / noise.upload_sigma
+        return Forecast.of(self.setup, ratio)
 
     # The round ------------------------------------------------------------------------------
 

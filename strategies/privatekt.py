@@ -16,6 +16,7 @@ not the paper's, every client has K images of its own and the server computes po
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,12 @@ from strategies.base import (
     Claims,
     Codec,
     CohortStrategy,
+    Forecast,
     Integers,
     Parameters,
     ServerSetup,
 )
+from strategies.forecast import ONE_RELEASE
 
 
 class LabelStrategy(CohortStrategy):
@@ -97,15 +100,12 @@ class LabelStrategy(CohortStrategy):
         """Returns the privacy event of one client's answer, by its own noise."""
         return self.answers.event()
 
-    def signal_to_noise(self) -> float | None:
-        """Returns the signal-to-noise ratio of answers of which 60% name an image's class."""
+    def forecast(self) -> Forecast | None:
+        """By answers of which 60% name an image's class; labels are few numbers already."""
         if not self.setup.budget.is_private:
             return None
-        return self.buffer.margin_in_sigmas(self.answers, self.setup.cohort_size, self.K)
-
-    def would_help(self) -> list[str]:
-        """Nothing: labels are few numbers."""
-        return []
+        ratio = self.buffer.margin_in_sigmas(self.answers, self.setup.cohort_size, self.K)
+        return Forecast.of(self.setup, ratio, helps=(ONE_RELEASE,))
 
     def state(self) -> dict[str, NDArray]:
         """The knowledge buffer; the round's images are drawn anew, from the same seed and model."""
@@ -182,24 +182,20 @@ class PrivateKT(LabelStrategy):
             "will often be wrong. Raise epsilon, lower strategy.K, or ask more clients"
         ]
 
-    def signal_to_noise(self) -> float | None:
-        """Returns the signal-to-noise ratio of labels of which 60% name an image's class.
+    def forecast(self) -> Forecast | None:
+        """By labels of which 60% name an image's class; None where nobody is asked.
 
-        Where each client has its own images, it is that of all labels which images of one class
-        get: the model learns what a class looks like.
+        Where each client has its own images, it is by all labels which images of one class get:
+        the model learns what a class looks like.
         """
-        if not self.use_labels:
+        forecast = super().forecast()
+        if forecast is None or not self.use_labels:
             return None
-        if not self.is_disjoint or not self.setup.budget.is_private:
-            return super().signal_to_noise()
+        if not self.is_disjoint:
+            own = "images of its own for each client (experiment=digits_disjoint)"
+            return replace(forecast, helps=(own, "strategy=votes", *forecast.helps))
         labels = self.K * self.setup.budget.releases * self.setup.num_clients
-        return self.answers.margin_in_sigmas(labels / self.classes)
-
-    def would_help(self) -> list[str]:
-        """Images of each client's own, where all label the same ones."""
-        if self.is_disjoint:
-            return []
-        return ["images of its own for each client (experiment=digits_disjoint)", "strategy=votes"]
+        return replace(forecast, ratio=self.answers.margin_in_sigmas(labels / self.classes))
 
     # The round ------------------------------------------------------------------------------
 

@@ -27,17 +27,16 @@ LAYOUT = {
 # What must be read to trust an ε.
 TRUSTED = (
     *("murmur/privacy", "murmur/secure_sum", "murmur/round", "murmur/compat"),
-    *("strategies/base.py", "strategies/parts.py"),
-    *("clients/base.py", "clients/local_training.py"),
+    *("strategies/base.py", "clients/base.py", "clients/local_training.py"),
 )
 LONGEST_FILE = 600
 
 LIMITS = {  # what is counted: the limit of today, and the aim
     "files above 600 lines": (2, 0),
-    "public methods of CohortStrategy": (27, 25),
+    "public methods of CohortStrategy": (25, 25),
     "attributes of CohortStrategy": (3, 3),
     "code lines of the largest algorithm's pair and its direct imports": (2_970, 1_500),
-    "code lines to trust an epsilon": (11_710, 9_000),
+    "code lines to trust an epsilon": (11_660, 9_000),
 }
 
 

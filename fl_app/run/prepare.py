@@ -3,18 +3,17 @@
 The command, the jobs of a sweep, `murmur resume` and ``fl_app.api`` all come through ``prepare``:
 a ``ValidatedRun`` with a folder of its own.
 
-What is said is no promise about accuracy: how far what clients agree on stands above the noise
-follows from public settings alone (``CohortStrategy.signal_to_noise``), and what a model makes of
-that does not. What a linear model reaches without noise is estimated on the server's test set; to
-score settings before a run, `murmur advise settings` takes labelled public data.
+What is said is no promise about accuracy (``strategies.forecast``). What a linear model reaches
+without noise is estimated on the server's test set; to score settings before a run, `murmur advise
+settings` takes labelled public data.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +36,7 @@ from murmur.privacy.statement_text import THREATS, UNITS
 if TYPE_CHECKING:
     from fl_app.run.validated import ValidatedRun
     from murmur.learning.data.examples import Examples
-
-ENOUGH = 3.0  # signal over noise from which on noise costs little
-_LITTLE = 1.5  # below which help is named
-_NOTHING = 0.5  # below which nothing is learnt
-_HALF = 0.59  # at which half is kept
+    from strategies.forecast import Forecast
 
 
 def prepare(
@@ -159,9 +154,9 @@ def _with_typed_key(message: str, config: DictConfig) -> str:
 def opening_lines(run: ValidatedRun) -> list[str]:
     """The lines that a run begins with: its budget, what it will reach, and its warnings."""
     lines = [budget_line(run.strategy.setup.budget)]
-    expected = expectation(run)
-    if expected is not None:
-        lines.append(expected)
+    forecast = forecast_of(run)
+    if forecast is not None:
+        lines.append(f"expected: {forecast.text()}")
     people = run.population
     on_card = run.card.left_out
     notes = [note for note in people.dataset.notes if note not in on_card]
@@ -171,9 +166,10 @@ def opening_lines(run: ValidatedRun) -> list[str]:
             "murmur-kernels is not installed: PyTorch's autograd trains, more slowly; in a "
             "checkout, `pip install ./packages/murmur-kernels`"
         )
-    planned = run.strategy.foretold()
-    said = "" if planned is None else planned.text()  # is in what is expected
-    return lines + [f"note: {text}" for text in warnings if text != said]
+    if forecast is not None:
+        said = replace(forecast, chance=None, clean=None).text()  # is in what is expected
+        warnings = [text for text in warnings if text != said]
+    return lines + [f"note: {text}" for text in warnings]
 
 
 def budget_line(budget: Budget) -> str:
@@ -191,91 +187,24 @@ def budget_line(budget: Budget) -> str:
     )
 
 
-def expectation(run: ValidatedRun) -> str | None:
-    """The leading score that noise leaves, and what would help; None where nobody can tell."""
+def forecast_of(run: ValidatedRun) -> Forecast | None:
+    """Returns what noise leaves of the leading score; None: nothing is protected, or unknown."""
     strategy = run.strategy
-    planned = strategy.foretold()
-    if planned is not None:
-        share = 0.0 if planned.is_drowned else planned.share
-        said = planned.kept() if share is None else _left_of(run, share, from_chance=False)
-        if share:
-            said += ", if length and shrinkage suit the budget"
-        said = f"signal-to-noise ratio {planned.ratio:.2g}; {said}"
-        return "; ".join([f"expected: {said}", *planned.helps()])
-    if not strategy.setup.budget.is_private:
+    forecast = strategy.forecast()
+    if forecast is None or not strategy.setup.budget.is_private:
         return None
-    ratio = strategy.signal_to_noise()
-    if ratio is None and strategy.rounds.own_models is not None:
-        return (
-            "expected: about what each client's model learns from its own data, which is not "
-            "noised; what comes of the others' is seen beside strategy=local_only"
-        )
-    if ratio is None:
-        return None
-    share = kept_share(ratio)
-    line = f"expected: signal-to-noise ratio {ratio:.2g}; {_left_of(run, share)}"
-    if ratio >= _LITTLE:
-        return line
-    return f"{line}; {_help(run, ratio)}"
-
-
-def kept_share(ratio: float) -> float:
-    """The share of what a run gains over chance without noise that it keeps at ``ratio``.
-
-    A curve through single runs on digits: 0.45 at 0.53, 0.88 at 1.2, 0.92 at 1.8. Where it is
-    little, it is none.
-    """
-    if ratio < _NOTHING:
-        return 0.0
-    return ratio**3 / (ratio**3 + _HALF**3)
-
-
-def _left_of(run: ValidatedRun, share: float, from_chance: bool = True) -> str:
-    """Describes the expected score where noise leaves ``share`` of the gain or of the score.
-
-    ``from_chance``: of the gain over chance.
-    """
-    test = run.strategy.setup.test
-    score = leading_score(run.config)
-    is_auc = score == "auc"
-    guessed = 0.5 if is_auc else chance(test.labels)
-    named = "AUC " if is_auc else ""
-    if not share:
-        return f"expect no better than chance ({named}{guessed:.2f})"
+    test = strategy.setup.test
     clean = None
-    if run.trainer.num_parameters == _linear(test):
-        clean = linear_score(test.images, test.labels, "auc" if is_auc else "accuracy")
-    if clean is not None:
-        base = guessed if from_chance else 0.0
-        about = base + share * (clean - base)
-        return f"expect about {named}{about:.2f} (without noise {clean:.2f}; chance {guessed:.2f})"
-    of = f"what it gains over chance ({guessed:.2f}) without noise"
-    if not from_chance:
-        of = f"its score without noise (chance {guessed:.2f})"
-    return f"expect about {share:.0%} of {of}"
+    if leading_score(run.config) == "auc":
+        score, name, guessed = "auc", "AUC ", 0.5
+    else:
+        score, name, guessed = "accuracy", "", chance(test.labels)
+    if not forecast.is_drowned and run.trainer.num_parameters == _linear(test):
+        clean = linear_score(test.images, test.labels, score)
+    return replace(forecast, chance=guessed, clean=clean, score=name)
 
 
 def _linear(test: Examples) -> int:
     """How many parameters a linear model of these features has."""
     numbers = int(np.prod(test.images.shape[1:]))
     return (numbers + 1) * (int(test.labels.max(initial=0)) + 1)
-
-
-def _help(run: ValidatedRun, ratio: float) -> str:
-    """Suggests changes that would bring the signal-to-noise ratio to ``ENOUGH``."""
-    strategy, federation = run.strategy, run.federation
-    name = strategy.setup.strategy
-    factor = ENOUGH / ratio
-    if strategy.setup.budget.threat == "local":
-        factor = factor**2  # noise of n clients grows as √n, where nobody's hides another's
-    needed = math.ceil(federation.num_clients * factor)
-    parts = [f"about {needed:,} clients instead of {federation.num_clients}"]
-    if federation.num_rounds > 1:
-        parts.append(f"fewer rounds than {federation.num_rounds}")
-    parts += strategy.would_help()
-    if name != "class_statistics":
-        parts.append("strategy=class_statistics")
-    return (
-        f"what would help: {', '.join(parts)}; `murmur advise settings strategy={name}` scores "
-        "settings on public data"
-    )

@@ -238,7 +238,7 @@ class Sweep:
         unfinished = [job.overrides for job in self.unfinished()]
         if not unfinished:
             return [], []  # and import nothing
-        from fl_app.run.prepare import expectation, validated
+        from fl_app.run.prepare import forecast_of, validated
 
         cards: dict[DataCard, DataCard] = {}
         expected: list[tuple[str, str]] = []
@@ -251,9 +251,9 @@ class Sweep:
                 continue
             card = run.card
             cards.setdefault(replace(card, left_out=(), clients=None), card)
-            line = expectation(run)
-            if line is not None:
-                expected.append((own, line))
+            forecast = forecast_of(run)
+            if forecast is not None:
+                expected.append((own, f"expected: {forecast.text()}"))
         _refuse(refused, len(_by_setting(unfinished)))
         return list(cards.values()), expected
 

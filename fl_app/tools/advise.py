@@ -245,10 +245,12 @@ def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
     experiment = ValidatedRun(compose(request.pilot(candidate, 1)))
     federation = experiment.federation
     rounds = {"rounds": federation.num_rounds, "cohort": federation.cohort_size}
-    facts: dict[str, float] = {**rounds, **experiment.strategy.noise_facts()}
-    lead = experiment.strategy.signal_to_noise()
-    if lead is not None:
-        facts["signal to noise"] = lead
+    facts: dict[str, float] = {**rounds}
+    forecast = experiment.strategy.forecast()
+    if forecast is not None:
+        facts |= forecast.noise
+        if forecast.ratio is not None:
+            facts["signal to noise"] = forecast.ratio
     return {name: f"{fact:.3g}" for name, fact in facts.items()}
 
 

@@ -346,9 +346,6 @@ def discriminants(
     return weights, offsets
 
 
-MIN_SIGNAL_TO_NOISE = 8.0  # of R: below it the noise drowns the moments (digits, PneumoniaMNIST)
-
-
 def signal_to_noise(units: int, classes: int, features: int, deviation: float) -> float:
     """R = n/(√C·s₂·√(2d)): records beside the largest eigenvalue of the noise on S_w.
 

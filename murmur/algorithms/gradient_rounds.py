@@ -110,14 +110,3 @@ def start_from_names(names: NDArray[np.float32], scale: float) -> NDArray[np.flo
 _MIN_RELATIVE_VARIANCE = (
     1e-8  # of the largest σ²: directions that are shorter are not raised further
 )
-MIN_SIGNAL_TO_NOISE = 1.0  # of R: below it nothing is foretold
-
-
-def kept_share(ratio: float) -> float:
-    """Share of the score without noise that is left at a ratio R = ``ratio`` ≥ MIN_SIGNAL_TO_NOISE.
-
-    1 − 0.2/R, a rule found on MNIST and Fashion-MNIST without a pool and checked on others
-    (``python -m research.planner.owners``). It supposes a length and a clipping norm that suit the
-    budget.
-    """
-    return 1 - 0.2 / ratio

@@ -29,7 +29,7 @@ from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.run.prepare import expectation
+from fl_app.run.prepare import forecast_of
 from fl_app.run.validated import ValidatedRun
 from research.every_strategy.candidates import candidates, shared, typed
 
@@ -105,7 +105,7 @@ def defaults(kept: RunFile, name: str, threat: str) -> str:
     """What the default settings reach on the test set, and what the run says of that before."""
     words = typed(name, threat)
     try:
-        said = expectation(ValidatedRun(compose(words))) or "nothing"
+        forecast = forecast_of(ValidatedRun(compose(words)))
     except ConfigError as error:
         return f"not offered: {_reason(str(error))}"
     key = {"strategy": name, "threat": threat, "data": "test", "candidate": "default"}
@@ -114,7 +114,8 @@ def defaults(kept: RunFile, name: str, threat: str) -> str:
         for seed in SCORED["test"][1]
     ]
     found = spread([row["accuracy"] for row in rows], 3)
-    return f"{found}; {said.removeprefix('expected: ').partition('; what')[0]}"
+    said = "nothing" if forecast is None else forecast.text().partition("; what")[0]
+    return f"{found}; {said}"
 
 
 def main() -> None:

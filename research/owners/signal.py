@@ -18,7 +18,7 @@ from strategies.gradient_rounds import GradientRounds
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print what the strategy's planner says, or why it cannot be asked."""
+    """Print the strategy's forecast, or why it cannot be asked."""
     parser = argparse.ArgumentParser(prog="python -m research.owners.signal", description=__doc__)
     parser.add_argument("overrides", nargs="*", metavar="SETTING", help="settings, as for a run")
     words = parser.parse_args(argv).overrides
@@ -32,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"strategy={config.strategy.name}: this is for gradient_rounds and class_moments; see "
             "`murmur advise settings`"
         )
-    said = strategy.foretold()
-    if said is None:
+    forecast = strategy.forecast()
+    if forecast is None:
         print("all of it: there is no noise (privacy.epsilon=inf)")
     else:
-        print(said.text())
+        print(forecast.text())
 
 
 if __name__ == "__main__":

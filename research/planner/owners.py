@@ -84,7 +84,7 @@ def measure(name: str, budget: str) -> dict[str, object]:
         words = words_of(words[0].removeprefix("experiment="), budget, 1)
     words += [f"privacy.epsilon={budget}", *_QUIET]
     experiment = ValidatedRun(compose(words))
-    said = experiment.strategy.foretold()
+    forecast = experiment.strategy.forecast()
     if isinstance(experiment.strategy, GradientRounds):
         scores = Direct(experiment, held=False).train(experiment)
     else:
@@ -94,12 +94,13 @@ def measure(name: str, budget: str) -> dict[str, object]:
             rows = (Path(folder) / "run" / "rounds.jsonl").read_text(encoding="utf-8")
         scores = json.loads(rows.splitlines()[-1])
     score = scores.get("auc", scores["accuracy"])
+    is_drowned = forecast is not None and forecast.is_drowned
     return {
         "name": name,
         "budget": budget,
-        "ratio": None if said is None else said.ratio,
-        "predicted": None if said is None else said.share,
-        "drowned": said is not None and said.ratio < said.least,
+        "ratio": None if forecast is None else forecast.ratio,
+        "predicted": None if forecast is None or is_drowned else forecast.share,
+        "drowned": is_drowned,
         "score": score,
     }
 

@@ -143,5 +143,5 @@ def test_only_a_run_that_drowns_is_warned_of():
     (warning,) = drowned.warnings()
     assert warning.startswith("signal-to-noise ratio 0.02; not at this budget")
     above = ValidatedRun(compose([*words, "privacy.unit=record"])).strategy
-    assert above.foretold().share is None and not above.foretold().is_drowned
+    assert above.forecast().share is None and not above.forecast().is_drowned
     assert not above.warnings()

@@ -195,16 +195,16 @@ def test_the_noise_in_the_model_is_that_of_its_sums(words, wanted):
 def test_what_the_planner_says_beforehand():
     drowned = ValidatedRun(compose([*SMALL, "privacy.epsilon=0.1"])).strategy
     assert "not at this budget" in drowned.warnings()[0]
-    assert drowned.foretold().share is None
-    told = ValidatedRun(compose([*SMALL, "privacy.epsilon=60"])).strategy.foretold()
+    assert drowned.forecast().is_drowned and drowned.forecast().share == 0
+    told = ValidatedRun(compose([*SMALL, "privacy.epsilon=60"])).strategy.forecast()
     assert told.share == pytest.approx(1 - 0.2 / told.ratio)
     assert not ValidatedRun(compose([*SMALL, "privacy.epsilon=inf"])).strategy.warnings()
 
 
 def test_what_would_help_does():
-    said = ValidatedRun(compose([*SMALL, "privacy.epsilon=1"])).strategy.foretold()
+    said = ValidatedRun(compose([*SMALL, "privacy.epsilon=1"])).strategy.forecast()
     words = [f"federation.num_clients={said.more_units()}", "privacy.epsilon=1"]
-    more = ValidatedRun(compose([*SMALL, *words])).strategy.foretold()
+    more = ValidatedRun(compose([*SMALL, *words])).strategy.forecast()
     assert more.ratio == pytest.approx(2, rel=0.02)
     larger = ValidatedRun(compose([*SMALL, f"privacy.epsilon={said.larger_epsilon()}"])).strategy
-    assert larger.foretold().ratio == pytest.approx(2, rel=0.02)
+    assert larger.forecast().ratio == pytest.approx(2, rel=0.02)

@@ -17,10 +17,17 @@ from fl_app.run.validated import ValidatedRun
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
 from research.every_strategy.candidates import typed
+from strategies.forecast import GAIN
 
 
 def experiment(*words):
     return ValidatedRun(compose(list(words)))
+
+
+def expected(*words):
+    """What a run's line says of its score; None: there is no such line."""
+    lines = prepare.opening_lines(experiment(*words))
+    return next((line for line in lines if line.startswith("expected: ")), None)
 
 
 def test_the_first_line_says_the_budget_its_unit_and_its_threat():
@@ -44,7 +51,7 @@ def test_other_budgets_are_not_mistaken_for_it(words, said):
 
 
 def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help():
-    line = prepare.expectation(experiment("strategy=nbafl"))
+    line = expected("strategy=nbafl")
     assert re.match(r"expected: signal-to-noise ratio 0\.\d+; expect no better than chance", line)
     assert "clients instead of 40, fewer rounds than 60" in line
     assert "strategy=class_statistics" in line and "murmur advise settings strategy=nbafl" in line
@@ -55,15 +62,15 @@ def test_votes_about_a_class_add_up_however_many_images_they_are_spread_over():
         experiment("strategy=votes", "federation.num_clients=20", f"strategy.K={count}").strategy
         for count in (40, 160)
     )
-    assert many.signal_to_noise() == pytest.approx(few.signal_to_noise(), rel=1e-3)
+    assert many.forecast().ratio == pytest.approx(few.forecast().ratio, rel=1e-3)
     one_by_one = experiment(
         *("strategy=votes", "federation.num_clients=20", "strategy.K=160"),
         *("strategy.learner=sgd", "strategy.spreading=null"),
     ).strategy
-    assert one_by_one.signal_to_noise() == pytest.approx(many.signal_to_noise() / 4)
+    assert one_by_one.forecast().ratio == pytest.approx(many.forecast().ratio / 4)
 
 
-def foretold(line):
+def expected_accuracy(line):
     """The accuracy that a line expects."""
     return float(re.search(r"expect about ([\d.]+) \(without noise", line)[1])
 
@@ -71,8 +78,8 @@ def foretold(line):
 @pytest.mark.parametrize(("clients", "suffice"), [(20, True), (8, False)])
 def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, suffice):
     words = ["strategy=votes", "privacy.epsilon=8", f"federation.num_clients={clients}"]
-    line = prepare.expectation(experiment(*words))
-    assert (foretold(line) > 0.85) == suffice and ("what would help" in line) != suffice
+    line = expected(*words)
+    assert (expected_accuracy(line) > 0.85) == suffice and ("what would help" in line) != suffice
 
 
 @pytest.mark.parametrize(
@@ -80,8 +87,8 @@ def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, suffice):
 )
 def test_class_statistics_are_foretold_as_they_come_out(clients, epsilon, least, most):
     words = [f"federation.num_clients={clients}", f"privacy.epsilon={epsilon}"]
-    line = prepare.expectation(experiment("strategy=class_statistics", *words))
-    assert least < foretold(line) < most
+    line = expected("strategy=class_statistics", *words)
+    assert least < expected_accuracy(line) < most
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "robust"])
@@ -89,7 +96,7 @@ def test_where_every_update_has_the_whole_noise_the_signal_grows_as_a_root(strat
     words = [f"strategy={strategy}", "privacy=local", "protection=distributed"]
     words += ["privacy.threat=local", "federation.num_rounds=1"]
     few, many = (
-        experiment(*words, f"federation.num_clients={n}").strategy.signal_to_noise()
+        experiment(*words, f"federation.num_clients={n}").strategy.forecast().ratio
         for n in (10, 40)
     )
     assert many == pytest.approx(2 * few)
@@ -105,7 +112,7 @@ def offered():
 @pytest.mark.parametrize(("name", "threat"), offered())
 def test_every_strategy_against_every_threat_says_what_to_expect_or_is_refused(name, threat):
     try:
-        line = prepare.expectation(experiment(*typed(name, threat)))
+        line = expected(*typed(name, threat))
     except ConfigError as error:
         assert "supports" in str(error) or "type " in str(error) or "set " in str(error)
         return
@@ -117,21 +124,21 @@ def test_every_strategy_against_every_threat_says_what_to_expect_or_is_refused(n
 
 
 def test_personal_models_that_follow_a_noisy_mean_are_not_foretold_what_they_would_learn_alone():
-    line = prepare.expectation(experiment("strategy=dpfl_bnn"))
+    line = expected("strategy=dpfl_bnn")
     assert "expect no better than chance (0.12); what would help: about" in line
     words = ["strategy=dpfl_bnn", "privacy.epsilon=inf", "strategy.gamma=0.24"]
-    assert prepare.kept_share(experiment(*words).strategy.signal_to_noise()) > 0.9
-    personal = experiment(*typed("fedper", "secure_aggregation"))
-    assert "which is not noised" in prepare.expectation(personal)
+    assert experiment(*words).strategy.forecast().share > 0.9
+    line = expected(*typed("fedper", "secure_aggregation"))
+    assert "which is not noised" in line
 
 
 def test_too_small_a_budget_is_foretold_to_come_to_chance():
-    line = prepare.expectation(experiment("strategy=class_statistics", "privacy.epsilon=1"))
+    line = expected("strategy=class_statistics", "privacy.epsilon=1")
     assert "expect no better than chance (0.12)" in line
 
 
 def test_a_forecast_has_ratio_score_score_without_noise_and_chance():
-    line = prepare.expectation(experiment("experiment=digits_votes"))
+    line = expected("experiment=digits_votes")
     number = r"\d(\.\d+)?"
     assert re.fullmatch(
         rf"expected: signal-to-noise ratio {number}; "
@@ -148,7 +155,7 @@ def test_what_the_default_run_is_expected_to_reach_it_reaches(tmp_path):
     reached = folder.metrics()["accuracy"]
     error = np.sqrt(chance(labels) * (1 - chance(labels)) / len(labels))
     assert reached > chance(labels) + 3 * error
-    assert foretold(prepare.expectation(experiment())) == pytest.approx(reached, abs=0.1)
+    assert expected_accuracy(expected()) == pytest.approx(reached, abs=0.1)
     assert folder.metrics()["epsilon_assumed"] <= 4
 
 
@@ -164,27 +171,27 @@ def test_labels_of_own_images_add_up_over_a_class():
         experiment("strategy=privatekt", *own, f"federation.num_clients={n}").strategy
         for n in (20, 80)
     )
-    assert many.signal_to_noise() == pytest.approx(2 * few.signal_to_noise())
+    assert many.forecast().ratio == pytest.approx(2 * few.forecast().ratio)
 
 
 def test_what_helps_privatekt_is_named_and_helps():
-    line = prepare.expectation(experiment("strategy=privatekt"))
+    line = expected("strategy=privatekt")
     assert "expect no better than chance" in line and "experiment=digits_disjoint" in line
-    assert experiment("experiment=digits_disjoint").strategy.signal_to_noise() > 1.5
+    assert experiment("experiment=digits_disjoint").strategy.forecast().ratio > 1.5
 
 
 def test_where_it_does_not_nothing_is_asked_for():
-    line = prepare.expectation(experiment("strategy=class_statistics", "privacy.epsilon=8"))
+    line = expected("strategy=class_statistics", "privacy.epsilon=8")
     assert "expect about 0.9" in line and "what would help" not in line
 
 
 def test_the_number_of_clients_that_would_do_does():
     words = ["strategy=dp_fedavg", "federation.num_rounds=30"]
-    line = prepare.expectation(experiment(*words))
+    line = expected(*words)
     needed = int(re.search(r"about ([\d,]+) clients", line)[1].replace(",", ""))
     assert needed > 40
     more = experiment(*words, f"federation.num_clients={needed}")
-    assert more.strategy.signal_to_noise() >= prepare.ENOUGH
+    assert more.strategy.forecast().ratio >= GAIN.aim
 
 
 def test_a_planner_of_the_strategys_own_goes_before_and_is_said_once():
@@ -196,7 +203,7 @@ def test_a_planner_of_the_strategys_own_goes_before_and_is_said_once():
 
 @pytest.mark.parametrize("words", [["strategy=fedavg"], ["strategy=robust"]])
 def test_without_noise_nothing_is_foretold(words):
-    assert prepare.expectation(experiment(*words)) is None
+    assert expected(*words) is None
 
 
 REFUSED = """
