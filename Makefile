@@ -53,7 +53,7 @@ test-federation: $(STAMP)
 # Lint and types beside the parts of the tests that take seconds.
 QUICK := tests/murmur/privacy/policy tests/murmur/privacy/test_events.py tests/murmur/privacy/test_noise.py \
   tests/murmur/privacy/ledger/test_tampering.py tests/murmur/privacy/accounting/test_gaussian.py \
-  tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py \
+  tests/fl_app/config/test_compose.py tests/fl_app/config/test_job_key.py \
   tests/murmur/round/test_schedule.py
 check: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 -C $(ROOT) lint quick

@@ -98,8 +98,8 @@ def measured(folder: Path, words: list[str]) -> dict[str, float]:
 
 def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
-    from fl_app.config.building import build
-    from fl_app.config.composition import choices, compose
+    from fl_app.config.compose import choices, compose
+    from fl_app.config.instantiate import build
     from fl_app.config.settings import pool_digest
     from fl_app.device.agreement import overrides_for_devices
     from fl_app.run.population import population

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 
 ROOT = CONF.parent
 POLL_SECONDS = 0.01

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.machine import describe_machine
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 from fl_app.engines.deploy import copy_app
 from fl_app.run.results import RunFolder
 

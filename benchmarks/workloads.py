@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.population import population
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from fl_app.cli import TOOLS
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 from fl_app.run import results
 from fl_app.tools import options
 from murmur.privacy.ledger import chain

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 
 PAGE = CONF.parent / "docs" / "threat-model.md"
 _ROW = re.compile(r"^# (\| .* \|)$", re.MULTILINE)

@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from clients.base import Client, TaskError
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import run_config
 from fl_app.run.results import RunFolder
 from murmur.learning.codec import BitCodec

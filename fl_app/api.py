@@ -34,7 +34,7 @@ from fl_app.run.load import (
     value_of,
     varied_values,
 )
-from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
+from fl_app.run.progress import LAST_ROUNDS, format_epsilon, short_name
 from fl_app.tools.options import parser_of
 from murmur.privacy.statement import Statement
 
@@ -55,6 +55,7 @@ __all__ = [
     "console",
     "data_card",
     "flat_texts",
+    "format_epsilon",
     "interval",
     "is_share",
     "load_model",
@@ -67,7 +68,6 @@ __all__ = [
     "run",
     "run_records",
     "short_name",
-    "show_epsilon",
     "spread",
     "typed",
     "value_of",

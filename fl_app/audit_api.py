@@ -5,13 +5,13 @@ Less is promised of them than of ``fl_app.api``: they are a run's own parts, and
 
 from clients.base import Client, LocalData, Task, has_canaries, null_records
 from clients.protected_evaluation import PROTECTED, EvaluationClient
-from fl_app.config.composition import changed, compose, load
+from fl_app.config.compose import changed, compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.console import console
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.load import load_stated
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from fl_app.tools.options import parser_of
@@ -44,12 +44,12 @@ __all__ = [
     "changed",
     "compose",
     "console",
+    "format_epsilon",
     "has_canaries",
     "identify",
     "load",
     "load_stated",
     "null_records",
     "parser_of",
-    "show_epsilon",
     "with_evaluation",
 ]

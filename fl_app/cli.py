@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import fl_app
 import fl_app.console
-from fl_app.config import own_classes
+from fl_app.config import plugins
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.packages import load_entry
 from murmur.format import pluralize, printable
@@ -65,12 +65,12 @@ TOOLS = {
 PACKAGED = {"audit": "murmur-report", "guard": "murmur-guard", "report": "murmur-report"}
 # Tools that share a module: word -> module:function.
 SHARED = {
-    "completion": "menu:completion",
-    "experiments": "menu:list_experiments",
+    "completion": "completion:completion",
+    "experiments": "completion:list_experiments",
     "onnx": "predict:onnx",
     "predict": "predict:predict",
-    "rerun": "repeat:rerun",
-    "resume": "repeat:resume",
+    "rerun": "rerun:rerun",
+    "resume": "rerun:resume",
     "supernode": "device:supernode",
 }
 
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     fl_app.console.keep_going()
     try:
         _require_working_directory()
-        arguments = fl_app.console.take_option(own_classes.take_option(arguments))
+        arguments = fl_app.console.take_option(plugins.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
         status = _hydra(arguments) if tool is None else _tool(tool)(arguments[1:])
@@ -162,16 +162,16 @@ def _terminate(number: int, _: object) -> None:
 def _hydra(arguments: list[str]) -> int:
     """Check the command, then let Hydra start its run or its jobs."""
     if arguments in (["--help"], ["-h"]):
-        from fl_app.config.conf_files import help_text
+        from fl_app.config.groups import help_text
 
         print(help_text(TOOLS))
         return 0
     if len(arguments) == 2 and arguments[0] in ("--help", "-h"):
-        from fl_app.config.conf_files import help_about
+        from fl_app.config.groups import help_about
 
         print(help_about(arguments[1]))
         return 0
-    from fl_app.config.composition import compose
+    from fl_app.config.compose import compose
 
     if arguments == ["--version"]:
         print(f"murmur {fl_app.version()}")
@@ -205,8 +205,8 @@ def _not_a_tool(word: str, value: str = "VALUE") -> str:
 
 def _is_key(word: str) -> bool:
     """Returns True if ``word`` is a setting, or a group of them."""
-    from fl_app.config.composition import known_keys
-    from fl_app.config.conf_files import groups
+    from fl_app.config.compose import known_keys
+    from fl_app.config.groups import groups
 
     return word in groups() or word in known_keys()
 
@@ -328,15 +328,15 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str], words: list[st
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
 
-    from fl_app.config.composition import for_hydra
-    from fl_app.config.conf_files import CONF
+    from fl_app.config.compose import for_hydra
+    from fl_app.config.groups import CONF
 
     def task(_: "DictConfig") -> Any:
         started.append(True)
         return job(list(HydraConfig.get().overrides.task))
 
     started: list[bool] = []
-    more = [f"file://{folder}" for folder in own_classes.conf_folders(CONF)]
+    more = [f"file://{folder}" for folder in plugins.conf_folders(CONF)]
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
     given = dict(zip(words, for_hydra(words), strict=True))

@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 
-from fl_app.config import building, composition, overrides, own_classes, settings
+from fl_app.config import compose, instantiate, overrides, plugins, settings
 from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated
 from murmur.round.task import REFUSED, log_error, reply_to
 
@@ -67,7 +67,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _simulated(message: Message, context: Context) -> RecordDict:
-    config = composition.compose(overrides.to_overrides(context.run_config))
+    config = compose.compose(overrides.to_overrides(context.run_config))
     folder = overrides.run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.run.hosts import SimulatedHost, host_for
@@ -87,14 +87,14 @@ def _on_device(
     configuration is one that a server may ask for; then either the clients' part in a secure sum,
     which needs no model, or the host. Raises whatever forbids an answer.
     """
-    own_classes.forget()  # a device runs what its owner has installed
+    plugins.forget()  # a device runs what its owner has installed
     site = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     site.require_policy()
     from fl_app.device.agreement import device_config, run_name
 
     site = replace(site, run=run_name(context.run_config, context.run_id))
     config = device_config(context.run_config, site.owner)
-    privacy: settings.PrivacySettings = building.build(config.privacy, "privacy")
+    privacy: settings.PrivacySettings = instantiate.build(config.privacy, "privacy")
     secure = site.parties(privacy.secure_sums())
     if secure.answers(message.content):
         # No phase but the masking one is charged, and so asks the policy.

@@ -16,7 +16,7 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 from omegaconf import DictConfig
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import in_typed_keys, run_folder_path, to_overrides
 from fl_app.device.agreement import require_same

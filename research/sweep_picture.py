@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import band, canvas, curve, save
 from fl_app.run.load import Run, load_runs
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 from murmur_report.settings import final, value_of
 
 
@@ -96,7 +96,7 @@ def _label(key: str, name: str | None, value: str) -> str:
 
 
 def _shown(value: str) -> str:
-    return show_epsilon("infinity") if value == "inf" else value
+    return format_epsilon("infinity") if value == "inf" else value
 
 
 def _spread(found: Sequence[float]) -> str:

@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 
 from clients.base import LocalData, Task
 from clients.dpfl_bnn import DPFLBNNClient
-from fl_app.config.composition import SERVER_MAY_SET, installed
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import SERVER_MAY_SET, installed
+from fl_app.config.groups import groups
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings

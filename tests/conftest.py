@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fl_app.config.own_classes import VARIABLE
+from fl_app.config.plugins import VARIABLE
 from tests.ended import end_ray
 
 # No test fails because the machine is busy.
@@ -26,7 +26,7 @@ THOROUGH = (
     "tests/fl_app/run/test_killed.py",
     "tests/fl_app/test_experiments.py",
     "packages/murmur-report/tests/test_audit.py",
-    "tests/fl_app/config/test_own_classes.py",
+    "tests/fl_app/config/test_plugins.py",
     "tests/fl_app/config/test_all_numbers.py",
     "tests/fl_app/run/test_published_once.py",
     "tests/fl_app/engines/test_ray.py",
@@ -51,7 +51,7 @@ THOROUGH = (
     "tests/fl_app/device/test_devices.py",
     "tests/strategies/test_kd_dpfl.py",
     "tests/research/test_kd_dpfl_budget.py",
-    "tests/fl_app/config/test_composition.py",
+    "tests/fl_app/config/test_compose.py",
     "tests/murmur/flower/test_replies.py",
     "tests/fl_app/sweep/test_on_ray.py",
     "tests/murmur/flower/test_killed.py",

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config import building
+from fl_app.config import instantiate
 from fl_app.config.overrides import flat
 
 # What the client's half is built from; `${...}` in it leads to more.
@@ -75,7 +75,7 @@ def with_knobs(config: DictConfig) -> DictConfig:
     for group in ("strategy", "evaluation"):
         client = as_plain(found[group].client, resolve=False)
         if client is not None:
-            for knob in building.knobs_of(client, found[group], group):
+            for knob in instantiate.knobs_of(client, found[group], group):
                 OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
     return found
 

@@ -20,8 +20,8 @@ from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.groups import groups
 
 # Flower's run-config is flat; these of its keys have a name of their own (see pyproject.toml).
 EVERYDAY_KEYS = {

@@ -1,8 +1,8 @@
 """The settings that no component owns: who takes part, for how long, and the privacy budget.
 
-Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse into a sentence. What
-several fields must keep together is checked below them, by a ValueError that begins with the field.
-Server and clients build the same values from the same configuration.
+Ranges stand at the fields; ``fl_app.config.instantiate`` turns what they refuse into a sentence.
+What several fields must keep together is checked below them, by a ValueError that begins with the
+field. Server and clients build the same values from the same configuration.
 
 Of data on devices (``DeviceDataSpec``) the server sends digests only. What a device's data look
 like its owner says (``fl_app.device.node_settings``), and a server's word about it counts for
@@ -206,7 +206,7 @@ class PrivacySettings:
         threat: the adversary that the budget is meant for. Local: whoever reads a client's
             messages, the server included; secure_aggregation: a server that sees sums only;
             central: whoever sees what a trusted server publishes. Where nobody sets it, it is the
-            strategy's own (``composition.decide_threat``).
+            strategy's own (``compose.decide_threat``).
         secure_aggregation: whether clients mask what they send; None: what ``threat`` asks for.
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.

@@ -33,7 +33,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config import composition, conf_files, errors
+from fl_app.config import compose, errors, groups
 from fl_app.config.client_half import READ, as_plain, leaves, with_knobs
 from fl_app.config.overrides import flat, parsed, require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings
@@ -76,7 +76,7 @@ def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> lis
     chosen = tuple((group, choices[group]) for group in CHOICES)
     overrides = [f"{group}={name}" for group, name in chosen]
     base = _base(chosen)
-    default = composition.finished(copy.deepcopy(base))
+    default = compose.finished(copy.deepcopy(base))
     for key, limit in _limits(base).items():
         value = OmegaConf.select(config, key)
         if key.startswith(_DEVICES) or value == OmegaConf.select(default, key):
@@ -181,7 +181,7 @@ def _composed(
             f"federation.num_clients={config.federation.num_clients}: by its owner's word this "
             "device's federation has another number of clients"
         )
-    return composition.finished(config)
+    return compose.finished(config)
 
 
 def listed(value: Any) -> Any:
@@ -215,14 +215,14 @@ def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
     without ``server_may_set``.
     """
     for group, name in choices:
-        known = conf_files.groups()[group]
+        known = groups.groups()[group]
         if type(name) is not str or name not in known:
             raise errors.ConfigError(
                 f"{group}={name!s:.60}: unknown here; known are {', '.join(known)}"
             )
-    base = composition.installed(tuple(f"{group}={name}" for group, name in choices))
+    base = compose.installed(tuple(f"{group}={name}" for group, name in choices))
     for group in CHOICES:
-        if base[group].get(composition.SERVER_MAY_SET) is None:
+        if base[group].get(compose.SERVER_MAY_SET) is None:
             raise errors.ConfigError(f"{group}={dict(choices).get(group)}: is for simulations only")
     return base
 
@@ -234,7 +234,7 @@ def _limits(base: DictConfig) -> dict[str, Any]:
     """
     limits: dict[str, Any] = {}
     for node in (base, *(base[group] for group in CHOICES)):
-        limits |= OmegaConf.to_container(node[composition.SERVER_MAY_SET])  # type: ignore[arg-type]
+        limits |= OmegaConf.to_container(node[compose.SERVER_MAY_SET])  # type: ignore[arg-type]
     return limits
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from fl_app.config.composition import installed
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import installed
+from fl_app.config.groups import groups
 from fl_app.config.settings import DeviceDataSpec, pool_digest
 from fl_app.device.agreement import listed
 from fl_app.device.node_settings import DeviceError, OwnerSettings

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from omegaconf import DictConfig
 
-from fl_app.config.building import build
 from fl_app.config.client_half import started_with
+from fl_app.config.instantiate import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.data import OwnData, device_population, schema_in
 from fl_app.device.node_settings import NodeSettings

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import tomli_w
 
-from fl_app.config import building, composition, conf_files, errors
+from fl_app.config import compose, errors, groups, instantiate
 from fl_app.config.overrides import to_run_config
 from fl_app.config.settings import FederationSettings, pool_digest
 from fl_app.device.agreement import overrides_for_devices
@@ -31,7 +31,7 @@ from murmur.settings import settings
 if TYPE_CHECKING:
     from fl_app.run.validated import ValidatedRun
 
-PROJECT = conf_files.CONF.parent
+PROJECT = groups.CONF.parent
 _FLWR = str(Path(sys.executable).parent / "flwr")
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -160,8 +160,8 @@ def device_overrides(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: the overrides are not for devices, or devices could not do what they say.
     """
-    config = composition.compose(overrides)
-    federation: FederationSettings = building.build(config.federation, "federation")
+    config = compose.compose(overrides)
+    federation: FederationSettings = instantiate.build(config.federation, "federation")
     terms = federation.device_data_spec()
     if terms is None:
         raise errors.ConfigError(
@@ -184,7 +184,7 @@ def device_overrides(overrides: list[str]) -> list[str]:
         for key, value in found.items()
         if getattr(terms, key) is None
     ]
-    chosen = overrides_for_devices(config, composition.choices(overrides))
+    chosen = overrides_for_devices(config, compose.choices(overrides))
     return [*public, *(word for word in chosen if word not in overrides)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Array, Context, Error, Message
 from flwr.common.constant import ErrorCode
 
-from fl_app.config import own_classes
+from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
 from fl_app.engines import ray_start
 from fl_app.engines.inline import serve
@@ -105,7 +105,7 @@ class Worker:
     """
 
     def __init__(self, folders: str) -> None:
-        os.environ[own_classes.VARIABLE] = folders
+        os.environ[plugins.VARIABLE] = folders
         take_over()
         from ray.util import register_serializer
 
@@ -175,7 +175,7 @@ class RayPool:
     @classmethod
     def shared(cls, workers: int, gpus: float) -> "RayPool":
         """The pool of this process; started anew for another size or other folders of classes."""
-        kind = (workers, gpus, os.environ.get(own_classes.VARIABLE, ""))
+        kind = (workers, gpus, os.environ.get(plugins.VARIABLE, ""))
         if cls._shared is not None and cls._shared.kind != kind:
             cls._shared.stop()
         if cls._shared is None:

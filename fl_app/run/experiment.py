@@ -29,7 +29,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import OmegaConf
 
-from fl_app.config.composition import changed
+from fl_app.config.compose import changed
 from fl_app.config.errors import ConfigError
 from fl_app.run import model_folder, provenance, results, server
 from fl_app.run.model_card import model_card

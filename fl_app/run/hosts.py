@@ -22,9 +22,9 @@ from torch import nn
 
 from clients.base import Client, ClientSetup
 from clients.protected_evaluation import EvaluationClient
-from fl_app.config.building import build
 from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
+from fl_app.config.instantiate import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population, population
 from murmur.files import owner_only_folder

@@ -26,8 +26,8 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
-from fl_app.config import own_classes
-from fl_app.config.composition import require_known_classes
+from fl_app.config import plugins
+from fl_app.config.compose import require_known_classes
 from fl_app.config.errors import ConfigError
 from fl_app.run.hosts import build_model
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
@@ -131,7 +131,7 @@ def _own_files(model: Any) -> list[dict[str, str]]:
     """The user's own classes among a model's settings: target, and digest of the file."""
     found = []
     for target in _targets(model):
-        file = own_classes.file_of(target)
+        file = plugins.file_of(target)
         if file is not None:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             found.append({"target": target, "sha256": digest})
@@ -397,19 +397,19 @@ def _own_classes_of(run: Path, about: Mapping[str, Any]) -> Iterator[None]:
     """
     from fl_app.run.provenance import read_provenance
 
-    before = os.environ.get(own_classes.VARIABLE)
+    before = os.environ.get(plugins.VARIABLE)
     recorded = read_provenance(run).get("config_dirs")
     if before is None and recorded:
-        os.environ[own_classes.VARIABLE] = recorded
+        os.environ[plugins.VARIABLE] = recorded
     try:
         for own in about.get("own_classes", ()):
-            file = own_classes.file_of(own["target"])
+            file = plugins.file_of(own["target"])
             if file is None or hashlib.sha256(file.read_bytes()).hexdigest() != own["sha256"]:
                 raise ConfigError(
                     f"{own['target']}: is not here as the run used it; name its folder with "
-                    f"{own_classes.OPTION}"
+                    f"{plugins.OPTION}"
                 )
         yield
     finally:
         if before is None:
-            os.environ.pop(own_classes.VARIABLE, None)
+            os.environ.pop(plugins.VARIABLE, None)

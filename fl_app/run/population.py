@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config import building, composition, conf_files, errors, settings
+from fl_app.config import compose, errors, groups, instantiate, settings
 from murmur.learning.data.cells import nfc
 from murmur.learning.data.class_counts import label_counts
 from murmur.learning.data.datasets import DataError, Dataset
@@ -181,7 +181,7 @@ def _population(description: str, images: str) -> Population:
             dataset = replace(dataset, notes=(*dataset.notes, _texts_are(config.features, fitted)))
         rows = np.setdiff1d(people.public_rows, people.held_out)
         people = replace(people, dataset=dataset, public=dataset.train.images[rows], fitted=fitted)
-    federation: settings.FederationSettings = building.build(config.federation, "federation")
+    federation: settings.FederationSettings = instantiate.build(config.federation, "federation")
     if not federation.on_held_out:
         return people
     dataset = people.dataset
@@ -226,7 +226,7 @@ def build_features(node: DictConfig) -> Features | None:
     left out. ConfigError where a setting is refused.
     """
     own = {key: value for key, value in node.items() if key not in SERVERS_FEATURES}
-    return building.build(OmegaConf.create(own), "features")
+    return instantiate.build(OmegaConf.create(own), "features")
 
 
 def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | None:
@@ -238,14 +238,14 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
     name = node.get("fitted_on")
     if name is None:
         return None
-    known = conf_files.groups()["dataset"]
+    known = groups.groups()["dataset"]
     if name not in known:
         raise errors.ConfigError(
             f"features.fitted_on={name}: unknown; known are {', '.join(known)}"
         )
     if not node.fitted_images > 1:
         raise errors.ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
-    other = _read(composition.installed((f"dataset={name}",)).dataset)
+    other = _read(compose.installed((f"dataset={name}",)).dataset)
     images = np.array(other.train.images[: node.fitted_images])
     if people.shards:
         train = people.dataset.train.images
@@ -262,7 +262,7 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
 @functools.lru_cache(maxsize=2)
 def _images(description: str) -> Population:
     config = OmegaConf.create(description)
-    federation: settings.FederationSettings = building.build(config.federation, "federation")
+    federation: settings.FederationSettings = instantiate.build(config.federation, "federation")
     terms = federation.device_data_spec()
     dataset = _read(config.dataset)
     if terms is None:  # a server of devices has a pool, whose labels are not used, to train on
@@ -282,7 +282,7 @@ def _images(description: str) -> Population:
     name = f"federation.public={federation.public}"
     public, private = _split(name, everybody, size, rng, dataset)
     held_out, private = _held_out(federation, public, private, config.seed, dataset)
-    partition = building.build(config.partition, "partition")
+    partition = instantiate.build(config.partition, "partition")
     shared = getattr(partition, "shared", False)
     if federation.num_clients > len(private) and not shared:
         raise errors.ConfigError(
@@ -318,7 +318,7 @@ def _images(description: str) -> Population:
 
 def is_by_owner(node: DictConfig) -> bool:
     """Returns whether the partition of ``node`` makes each client of one owner."""
-    return bool(getattr(building.build(node, "partition"), "by_owner", False))
+    return bool(getattr(instantiate.build(node, "partition"), "by_owner", False))
 
 
 def _require_full(shares: ClientShards, partition: DictConfig) -> None:
@@ -463,7 +463,7 @@ def _reader_settings(node: DictConfig) -> str:
 @functools.lru_cache(maxsize=2)
 def _dataset(description: str) -> Dataset:
     try:
-        return building.build(OmegaConf.create(description), "dataset")
+        return instantiate.build(OmegaConf.create(description), "dataset")
     except (DataError, MemoryError) as error:
         raise errors.ConfigError(f"dataset: {error}") from error
 
@@ -471,7 +471,7 @@ def _dataset(description: str) -> Dataset:
 def _taught(dataset: Dataset, config: DictConfig) -> Dataset:
     """``dataset`` with test rows of classes that training rows have; see ``require_taught``."""
     unseen = config.get(UNSEEN, "refuse")
-    building.require(f"dataset.{UNSEEN}", unseen, Unseen)
+    instantiate.require(f"dataset.{UNSEEN}", unseen, Unseen)
     try:
         return require_taught(dataset, unseen)
     except DataError as error:

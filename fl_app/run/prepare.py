@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.building import build
-from fl_app.config.composition import compose, decided, key_names, suited
+from fl_app.config.compose import compose, decided, key_names, suited
 from fl_app.config.errors import ConfigError
+from fl_app.config.instantiate import build
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import image_population, population

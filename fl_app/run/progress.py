@@ -106,7 +106,7 @@ def loss(row: dict[str, Any]) -> str:
     epsilon = row.get("epsilon_assumed", row["epsilon_proven"])
     if epsilon is None:
         return "no ε is proven"
-    return f"ε = {show_epsilon(epsilon)}"
+    return f"ε = {format_epsilon(epsilon)}"
 
 
 def spent(row: dict[str, Any], whom: str) -> str:
@@ -150,7 +150,7 @@ def traceback_of(folder: RunFolder, number: int, client: str) -> str:
     return next((entry.strip() for entry in entries if entry.startswith(head)), "")
 
 
-def show_epsilon(value: float | str | None) -> str:
+def format_epsilon(value: float | str | None) -> str:
     """ε for people: three digits, rounded up, or the sign for infinity.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app import DISTRIBUTION
-from fl_app.config.own_classes import VARIABLE
+from fl_app.config.plugins import VARIABLE
 from murmur.files import replace_file
 
 PROVENANCE = "provenance.json"

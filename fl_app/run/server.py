@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from clients.base import Client
-from fl_app.config.building import build, is_refusal, require
 from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
-from fl_app.config.own_classes import own_part
+from fl_app.config.instantiate import build, is_refusal, require
+from fl_app.config.plugins import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule

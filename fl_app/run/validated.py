@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
+from fl_app.config.instantiate import build
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run import hosts, server
 from fl_app.run.data_card import DataCard, data_card

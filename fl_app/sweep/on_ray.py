@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.config import own_classes
+from fl_app.config import plugins
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, run_job
 
 MAX_RETRIES = 3  # of a job whose process died with it
@@ -97,7 +97,7 @@ def run_on_ray(
     threads = os.environ.get("OMP_NUM_THREADS", str(cpus))
     variables = {
         "OMP_NUM_THREADS": threads,
-        own_classes.VARIABLE: os.environ.get(own_classes.VARIABLE, ""),
+        plugins.VARIABLE: os.environ.get(plugins.VARIABLE, ""),
     }
     started = [task.remote(job, folder.path, base, variables) for job in jobs]
     waiting = list(started)

@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.progress import show_epsilon, shown_path
+from fl_app.run.progress import format_epsilon, shown_path
 from murmur.files import owner_only_folder, replace_file
 from murmur.format import pluralize
 
@@ -179,8 +179,8 @@ def statement(folder: Path) -> list[str]:
     best = epsilon_of_best(source, mean, first.delta, view)
     of_one = max(run.statement.guarantees[0].stated for run in done if run.statement)
     lines = [
-        f"ε of the search: {show_epsilon(best)} against {THREATS[Threat.CENTRAL]}, "
-        f"δ = {first.delta:g}; of one trial: {show_epsilon(of_one)} against {main.adversary}",
+        f"ε of the search: {format_epsilon(best)} against {THREATS[Threat.CENTRAL]}, "
+        f"δ = {first.delta:g}; of one trial: {format_epsilon(of_one)} against {main.adversary}",
         f"by:    {THEOREM}; number of trials: {DISTRIBUTION}, mean {mean}",
         "holds if: only the best trial's model is published, and nothing of the others; no setting "
         "that could have been drawn releases more than those that were; scores are of data that no "
@@ -190,7 +190,7 @@ def statement(folder: Path) -> list[str]:
         if threat == Threat.CENTRAL:
             continue
         view = View(Threat(threat), first.adjacency, first.unit, None)
-        spent = show_epsilon(epsilon_of_all(runs, first.delta, view))
+        spent = format_epsilon(epsilon_of_all(runs, first.delta, view))
         lines.append(
             f"ε of all {pluralize(len(runs), 'trial')}: {spent} against {THREATS[Threat(threat)]}, "
             "which sees each of them"

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fl_app.console import LiveDisplay
 from fl_app.run.intervals import INTERVAL, spread, with_interval
-from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
+from fl_app.run.progress import describe, format_epsilon, short_name, shown_path
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
 from murmur.format import pluralize
@@ -269,5 +269,5 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if name in (EPSILON, CLAIMED):
-        return show_epsilon(value)
+        return format_epsilon(value)
     return f"{value:{_FORMATS[name]}}"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import job_key, settings_digest
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root

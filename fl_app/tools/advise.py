@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import fl_app.console
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.tools.options import parser_of
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import fl_app
 import fl_app.console
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.tools.options import parser_of
 from murmur.algorithms.nbafl.convergence import Constants, Curve, EstimatedConstants

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
             "and standard output is none; leave it out, or type the command in a terminal"
         )
     import fl_app.console
-    from fl_app.config.composition import compose
+    from fl_app.config.compose import compose
     from fl_app.run.data_card import owners_shown, rows_shown
     from fl_app.run.prepare import card_of
 

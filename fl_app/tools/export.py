@@ -42,7 +42,7 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
         ConfigError: ``folder`` looks like a setting, the settings cannot be, or the clients' data
             are not here.
     """
-    from fl_app.config.composition import compose
+    from fl_app.config.compose import compose
     from fl_app.run.population import image_population, population
     from murmur.files import owner_only
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fl_app.config.composition import choices
+from fl_app.config.compose import choices
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.device.checks import FAIL, OK, Check, attempt
 from fl_app.device.node_settings import OwnerSettings, device_folder

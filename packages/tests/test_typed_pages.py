@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.overrides import expand_sweep
-from fl_app.config.own_classes import VARIABLE
+from fl_app.config.plugins import VARIABLE
 from fl_app.run.load import load_runs
 from murmur.learning.data.datasets import digits
 from murmur.learning.metrics import chance

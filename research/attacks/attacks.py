@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from benchmarks.pictures import save
 from fl_app.client_app import app as client_app
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import serve
 from fl_app.run.hosts import SimulatedHost, build_trainer
 from fl_app.run.population import population
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.data.examples import LocalData
@@ -265,8 +265,10 @@ def _statement(experiment: ValidatedRun) -> str:
     [said] = [g for g in strategy.rounds.statement().guarantees if g.threat == "local"]
     if np.isinf(said.proven_total):
         return "none"
-    claimed = "" if said.claimed_total is None else f"{show_epsilon(said.claimed_total)} claimed, "
-    return f"ε {claimed}{show_epsilon(said.proven_total)} proven"
+    claimed = (
+        "" if said.claimed_total is None else f"{format_epsilon(said.claimed_total)} claimed, "
+    )
+    return f"ε {claimed}{format_epsilon(said.proven_total)} proven"
 
 
 def _epsilon(epsilon: float) -> str:

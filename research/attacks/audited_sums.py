@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.machine import describe_machine
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat

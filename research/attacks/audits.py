@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.validated import ValidatedRun
 from murmur.privacy.accounting import Threat

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fl_app.config import conf_files
-from fl_app.config.composition import compose
+from fl_app.config import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import SimulatedHost
@@ -188,7 +188,7 @@ OWN = {
     "class_statistics": ["federation.num_rounds=1", "model=linear"],
     "kd_dpfl": [*TWO_ROUNDS, "strategy.labelling.epochs=1", "strategy.labelling.queries=5"],
 }
-PROTECTED = [name for name in conf_files.groups()["protection"] if name != "none"]
+PROTECTED = [name for name in groups.groups()["protection"] if name != "none"]
 EVALUATIONS = [
     ["strategy=votes", "evaluation=protected_counts", "evaluation.counts.noise=gaussian"],
     ["strategy=privatekt", "evaluation=protected_counts", "evaluation.counts.unit=client"],
@@ -201,7 +201,7 @@ EVALUATIONS = [
 
 def strategies() -> list[str]:
     """Names of all."""
-    return conf_files.groups()["strategy"]
+    return groups.groups()["strategy"]
 
 
 def configurations(strategy: str) -> Iterator[tuple[list[str], Unit]]:

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.pictures import canvas, curve, save
 from benchmarks.runs import RunFile, print_table, run_once, spread
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 
 BITS, CLIENTS = 81_958, 100
 GAMMAS = (0.1, 0.2, 0.3, 0.4)
@@ -130,9 +130,9 @@ def _over_seeds(done: Sequence[dict[str, Any]], gamma: str) -> list[str]:
         gamma,
         spread([row["accuracy"] for row in mine]),
         spread([row["accuracy_server_signs"] for row in mine]),
-        show_epsilon(summed["claimed_total"]),
-        show_epsilon(summed["assumed_total"]),
-        show_epsilon(local["proven_total"]),
+        format_epsilon(summed["claimed_total"]),
+        format_epsilon(summed["assumed_total"]),
+        format_epsilon(local["proven_total"]),
         str(len(mine)),
     ]
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.runs import RunFile, print_table, run_once, spread
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.run.prepare import forecast_of
 from fl_app.run.validated import ValidatedRun
 from research.every_strategy.candidates import candidates, shared, typed

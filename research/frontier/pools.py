@@ -16,8 +16,8 @@ import statistics
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
+from fl_app.config.instantiate import build
 from murmur.algorithms.class_statistics import moments, posterior
 from murmur.learning.data.examples import Dataset
 from murmur.learning.data.partitions import Dirichlet

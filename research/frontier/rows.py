@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 from research.frontier.candidates import Candidates, candidates
 from research.owners.rounds import Direct

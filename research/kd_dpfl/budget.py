@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from omegaconf import DictConfig, OmegaConf
 
 import fl_app.console
-from fl_app.config import building, composition, errors, settings
-from fl_app.run.progress import show_epsilon
+from fl_app.config import compose, errors, instantiate, settings
+from fl_app.run.progress import format_epsilon
 from murmur.algorithms.dpsgd import LocalDpSgd, Lots
 from murmur.algorithms.kd_dpfl.budget import Grouping, Scheme, Sections, Spending, Uploads
 from murmur.algorithms.kd_dpfl.labels import Labelling
@@ -26,7 +26,7 @@ from murmur.privacy.accounting import epsilon
 
 
 @dataclass(frozen=True)
-class Line:
+class PlanRow:
     """One line of the plan, alike for ``clients`` of them.
 
     Attributes:
@@ -71,8 +71,8 @@ def scheme_of(argv: Sequence[str]) -> Scheme:
     parser.add_argument("--sizes", metavar="NxSIZE,...", help="such as 5x6000,40x500")
     parser.add_argument("--classes", type=int, help="number of classes, where no data is at hand")
     options = parser.parse_intermixed_args(argv)
-    config = composition.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
-    federation: settings.FederationSettings = building.build(config.federation, "federation")
+    config = compose.compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
+    federation: settings.FederationSettings = instantiate.build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
     if not isinstance(strategy, dict) or "spending" not in strategy:
         raise errors.ConfigError(
@@ -107,7 +107,7 @@ def scheme_of(argv: Sequence[str]) -> Scheme:
     )
 
 
-def plan_lines(scheme: Scheme) -> list[Line]:
+def plan_lines(scheme: Scheme) -> list[PlanRow]:
     """Lists the spending of each group of clients and its purpose.
 
     Returns:
@@ -121,7 +121,9 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         why = "all of the total"
         if plan.special or clients[0] in plan.general:  # who joins uploads as well
             why = "what the total leaves"
-        lines.append(Line("large", len(clients), "pseudo-labels", show_epsilon(label), words, why))
+        lines.append(
+            PlanRow("large", len(clients), "pseudo-labels", format_epsilon(label), words, why)
+        )
     if plan.label and not math.isinf(plan.total):
         # What the model that the server trains on pseudo-labels costs the large clients; nothing
         # in ``tight`` mode, since it follows from labels that are private already.
@@ -131,8 +133,8 @@ def plan_lines(scheme: Scheme) -> list[Line]:
             words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
             why = "r times the general clients' ε"
         through = "the special client's uploads"
-        cost = show_epsilon(plan.special)
-        lines.append(Line("large", len(plan.label), through, cost, words, why))
+        cost = format_epsilon(plan.special)
+        lines.append(PlanRow("large", len(plan.label), through, cost, words, why))
     for size, each, clients in _alike(scheme, plan.general):
         words = "no noise"
         if not math.isinf(each):
@@ -141,7 +143,7 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         if clients[0] in plan.large:
             who = "large"
         why = f"sequential over {scheme.uploads.rounds} rounds"
-        lines.append(Line(who, len(clients), "own uploads", show_epsilon(each), words, why))
+        lines.append(PlanRow(who, len(clients), "own uploads", format_epsilon(each), words, why))
     return lines
 
 
@@ -216,7 +218,7 @@ def _print(scheme: Scheme) -> None:
 
     plan = scheme.plan
     whom = "for a record, against a server that reads every message"
-    total = f"ε = {show_epsilon(plan.total)} at δ = {plan.delta:g}"
+    total = f"ε = {format_epsilon(plan.total)} at δ = {plan.delta:g}"
     table = Table(title=f"{total} {whom}; {len(scheme.sizes)} clients")
     for name in ("whose records", "clients", "exposed through", "ε", "mechanism", "why"):
         justify = "left"
@@ -230,9 +232,9 @@ def _print(scheme: Scheme) -> None:
     general = max((plan.sum_of(client) for client in others), default=0.0)
     console = fl_app.console.console(highlight=False)
     console.print(table)
-    each = f"large {show_epsilon(large)}, general {show_epsilon(general)}"
+    each = f"large {format_epsilon(large)}, general {format_epsilon(general)}"
     console.print(f"by the plan: max({each}): parallel across clients")
-    proven = show_epsilon(proven_total(scheme))
+    proven = format_epsilon(proven_total(scheme))
     console.print(f"proven for the most exposed record: {proven} (composed, converted once)")
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, save
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population

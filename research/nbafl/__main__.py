@@ -29,11 +29,11 @@ from omegaconf import DictConfig
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, curve, save
 from benchmarks.runs import RunFile, print_table, run_once, spread
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.data.examples import split_public
@@ -178,7 +178,7 @@ def _measure(words: Sequence[str]) -> dict[str, Any]:
     return {
         "accuracy": last["accuracy"],
         "loss": last.get("loss", float("inf")),
-        "epsilons": [show_epsilon(guarantee[name]) for guarantee, name in shown],
+        "epsilons": [format_epsilon(guarantee[name]) for guarantee, name in shown],
         "seconds": run["metrics"]["seconds"],
     }
 
@@ -230,7 +230,7 @@ def sensitivity(seeds: Sequence[int], extra: Sequence[str]) -> None:
             validated.append(_validation_accuracy(run, compose([*words, f"seed={seed}"])))
             metrics = run.metrics() or {}
             tested.append(metrics["accuracy"])
-            proven = show_epsilon(metrics["epsilon_proven"])
+            proven = format_epsilon(metrics["epsilon_proven"])
             folder.cleanup()
         print(f"| {mode} | {spread(validated)} | {spread(tested)} | {proven} |", flush=True)
 

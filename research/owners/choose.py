@@ -14,7 +14,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 from research.owners.rounds import Direct, Scores
 from strategies.gradient_rounds import GradientRounds

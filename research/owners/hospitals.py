@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.class_moments import Releases, centre, discriminants
 from murmur.learning.linear_model import directions, unit

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.population import Population, image_population, population
 from murmur.random import experiment_rng
 from research.owners.choose import words_of

@@ -14,7 +14,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.prepare import prepare
 from fl_app.run.validated import ValidatedRun
 from research.owners.choose import words_of

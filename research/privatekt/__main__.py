@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.machine import describe_machine
 from benchmarks.runs import RunFile, print_table, run_once, spread
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import format_epsilon
 
 CLIENTS = ["federation.num_clients=80", "partition=privatekt_authors", "partition.alpha=0.5"]
 MODEL = ["model=mlp", "model.hidden=[128]", "model.dropout=0.2", "federation.public=12000"]
@@ -153,7 +153,7 @@ def main() -> None:
             [
                 name,
                 spread([final(run) for run in runs], 3),
-                show_epsilon(runs[0]["epsilon_proven"]),
+                format_epsilon(runs[0]["epsilon_proven"]),
                 f"{statistics.median(run['seconds'] for run in runs):.0f}",
             ]
             for name, runs in found.items()

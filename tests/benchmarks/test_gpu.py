@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import gpu, processes
 from benchmarks.competitors.flower_app.plain.task import build_model
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 
 

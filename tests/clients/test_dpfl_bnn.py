@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from murmur.algorithms.dpfl_bnn.network import bnn
 from murmur.learning.codec import BitCodec, WeightCodec

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.config.conf_files import groups
+from fl_app.config.groups import groups
 from fl_app.tools.export import export
 from murmur.privacy.policy import Policy
 from tests.fl_app.device.test_devices import run_devices

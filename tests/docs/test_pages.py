@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from docs import reference, style
-from fl_app.config.conf_files import groups
+from fl_app.config.groups import groups
 from fl_app.run import results
 from murmur.privacy import policy_file
 from murmur.privacy.ledger import chain

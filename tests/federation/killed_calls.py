@@ -21,10 +21,10 @@ from types import FrameType
 
 import torch
 
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 from fl_app.run.prepare import prepare, validated
 from fl_app.run.results import RunFolder
-from fl_app.tools.repeat import resume
+from fl_app.tools.rerun import resume
 from tests.federation.killed_runs import Kill, same_result, words_of
 
 ROUNDS = 2

@@ -22,10 +22,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fl_app.cli import TOOLS, main
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
+from fl_app.config.groups import groups
 from fl_app.config.overrides import to_overrides
-from fl_app.config.own_classes import take_option
+from fl_app.config.plugins import take_option
 from fl_app.sweep.sweep import Sweep
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.building import build
+from fl_app.config.instantiate import build
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare

@@ -11,7 +11,7 @@ import pytest
 
 import fl_app.console
 from fl_app.cli import TOOLS, main
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 from fl_app.tools import doctor
 from fl_app.tools.doctor import FAIL, Check

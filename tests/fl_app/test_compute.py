@@ -5,9 +5,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from clients.fedavg import FedAvgClient
-from fl_app.config.building import build
-from fl_app.config.composition import _compose, compose
+from fl_app.config.compose import _compose, compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.instantiate import build
 from fl_app.config.job_key import job_key
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
@@ -138,7 +138,7 @@ def test_bad_settings_are_named(settings, message) -> None:
 def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
-    for place in ("fl_app.config.composition", "fl_app.run.hosts"):
+    for place in ("fl_app.config.compose", "fl_app.run.hosts"):
         monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
     _compose.cache_clear()
     try:
@@ -153,8 +153,8 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
-    monkeypatch.setattr("fl_app.config.composition.has_bfloat16", lambda: has)
-    monkeypatch.setattr("fl_app.config.composition.has_kernels", lambda: True)
+    monkeypatch.setattr("fl_app.config.compose.has_bfloat16", lambda: has)
+    monkeypatch.setattr("fl_app.config.compose.has_kernels", lambda: True)
     _compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen

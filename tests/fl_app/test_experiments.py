@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import CONF, groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import CONF, groups
 from fl_app.run.validated import ValidatedRun
 
 EXPERIMENTS = groups()["experiment"]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from fl_app.cli import TOOLS, main
-from fl_app.config.building import build
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
+from fl_app.config.instantiate import build
 from fl_app.run.prepare import validated
 from fl_app.run.results import RunFolder
 from tests.fl_app.running import command

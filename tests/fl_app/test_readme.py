@@ -7,7 +7,7 @@ import pytest
 
 from docs import reference
 from fl_app.cli import TOOLS
-from fl_app.config.conf_files import groups
+from fl_app.config.groups import groups
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

@@ -91,8 +91,8 @@ def test_client_app_and_node_import_without_the_servers_packages():
 
 def test_every_client_class_imports_without_the_servers_packages():
     body = """
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
+from fl_app.config.groups import groups
 from hydra.utils import get_object
 for name in groups()["strategy"]:
     get_object(compose([f"strategy={name}"]).strategy.client._target_)

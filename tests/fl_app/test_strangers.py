@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from fl_app.config.own_classes import VARIABLE, own_part
+from fl_app.config.plugins import VARIABLE, own_part
 
 SMALL = [
     *("engine=inline", "dataset=digits", "features=none", "model=linear", "tracking=none"),

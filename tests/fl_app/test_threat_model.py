@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.threat_table import page, rows_of
-from fl_app.config.conf_files import CONF, groups
+from fl_app.config.groups import CONF, groups
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
 from tests.fl_app.device_under_test import OPEN, Device
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fl_app.config import own_classes
+from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import prepare, validated
 from murmur.learning.pretrained import torchvision_model
@@ -412,7 +412,7 @@ def own_model(folder: Path, monkeypatch, padding: str) -> list[str]:
     (folder / f"{name}.py").write_text(OWN.replace("PADDING", repr(padding)))
     text = f"# A model.\n_target_: .{name}.Reflected\n_partial_: true\n"
     (folder / "conf" / "model" / f"{name}.yaml").write_text(text)
-    monkeypatch.setenv(own_classes.VARIABLE, str(folder))
+    monkeypatch.setenv(plugins.VARIABLE, str(folder))
     return [*SMALL, *PRIVATE, f"model={name}"]
 
 

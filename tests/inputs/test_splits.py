@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 import pytest
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.population import image_population
 from murmur.learning.data.examples import keep_classes, split_owners, split_test

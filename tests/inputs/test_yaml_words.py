@@ -5,7 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.api import run
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import DeviceDataSpec
 from fl_app.device import data as device_data

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from research.frontier import curves
 from research.frontier.rows import METHODS, SETTINGS, Cell, cells
 

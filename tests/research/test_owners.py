@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.validated import ValidatedRun
 from research.owners import masks
 from research.owners.choose import GRIDS, candidates

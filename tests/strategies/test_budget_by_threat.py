@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from clients.base import Task, TaskError
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.settings import PrivacySettings
 from fl_app.run.hosts import build_client
 from fl_app.run.server import planned_epsilon

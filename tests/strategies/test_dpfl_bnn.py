@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import build_model
 from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.validated import ValidatedRun
 from fl_app.testing import Grid

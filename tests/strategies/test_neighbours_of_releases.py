@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.run.validated import ValidatedRun
 from murmur.privacy.budget import THREATS, UNITS
 from murmur.privacy.events import ComposedEvent, Neighbours, releases

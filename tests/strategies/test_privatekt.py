@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from murmur.algorithms.privatekt.answers import LabelQuery, SharedLabels

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy.fedtrimmedavg import trim_mean
 from omegaconf import OmegaConf
 
 from clients.fedavg import FedAvgClient
-from fl_app.config.composition import compose, load
+from fl_app.config.compose import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.results import RunFolder
 from fl_app.run.validated import ValidatedRun

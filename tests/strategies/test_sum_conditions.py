@@ -2,7 +2,7 @@
 
 import pytest
 
-from fl_app.config.composition import choices, compose
+from fl_app.config.compose import choices, compose
 from fl_app.config.errors import ConfigError
 from fl_app.device import agreement
 from fl_app.run.validated import ValidatedRun

@@ -38,10 +38,10 @@ from fl_app.audit_api import (
     changed,
     compose,
     console,
+    format_epsilon,
     load,
     load_stated,
     parser_of,
-    show_epsilon,
     with_evaluation,
 )
 from murmur.format import format_number, pluralize
@@ -532,11 +532,11 @@ def _show(exposure: Exposure, bound: Bound, found: AttackResult | None) -> None:
     elif exposure.threat is Threat.CENTRAL:
         what = f"the model after {bound.releases} rounds"
     if bound.claimed is not None:
-        print(f"  claimed ε   {show_epsilon(bound.claimed)} for {what}")
+        print(f"  claimed ε   {format_epsilon(bound.claimed)} for {what}")
     kind = "proven "
     if bound.is_assumed:
         kind = "assumed"
-    print(f"  {kind} ε   {show_epsilon(bound.epsilon)} for {what}")
+    print(f"  {kind} ε   {format_epsilon(bound.epsilon)} for {what}")
     if math.isinf(bound.epsilon):
         print("  measured ε  not attacked: unprotected")
         return

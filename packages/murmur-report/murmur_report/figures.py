@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas
 
-from fl_app.api import ConfigError, PartitionCounts, nearest, short_name, show_epsilon
+from fl_app.api import ConfigError, PartitionCounts, format_epsilon, nearest, short_name
 from murmur.format import format_number
 from murmur_report.charts import (
     FEW_ROUNDS,
@@ -409,8 +409,8 @@ def _gap(shown: Sequence[Setting]) -> str:
     if not more:
         return f"Wherever a finite ε is claimed, it is {ways}."
     label = max(more, key=more.__getitem__)
-    claimed = show_epsilon(finite[label].claimed)
-    stated = f"{show_epsilon(finite[label].stated)} is {finite[label].kind}"
+    claimed = format_epsilon(finite[label].claimed)
+    stated = f"{format_epsilon(finite[label].stated)} is {finite[label].kind}"
     if len(shown) == 1:
         return f"The paper claims ε = {claimed} for this run; ε = {stated}."
     return (

@@ -27,7 +27,7 @@ from fl_app.api import (
     Run,
     RunSet,
     flat_texts,
-    show_epsilon,
+    format_epsilon,
     varied_values,
     version,
     with_interval,
@@ -72,11 +72,11 @@ def page(
         cards = {}
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     known = {
-        "show": show_epsilon,
+        "show": format_epsilon,
         "units": UNITS,
         "neighbours": NEIGHBOURS,
         "canary_finding": canary_finding,
-        "three_digits": format_number,
+        "format_number": format_number,
         "byte_count": charts.byte_count,
         "with_interval": with_interval,
         "states_of": lambda runs: Counter(run.state for run in runs),

@@ -16,11 +16,11 @@ import pandas
 from fl_app.api import (
     LAST_ROUNDS,
     Run,
+    format_epsilon,
     interval,
     is_share,
     number,
     short_name,
-    show_epsilon,
     spread,
     typed,
     value_of,
@@ -394,7 +394,7 @@ def _shown(key: str, value: str) -> str:
     figure = as_number(value)
     if figure is None or key != "privacy.epsilon":
         return value
-    return show_epsilon(figure)
+    return format_epsilon(figure)
 
 
 def _natural(value: str) -> tuple[bool, float, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pandas
 import yaml
 
-from fl_app.api import INTERVAL, RunSet, flat_texts, number, show_epsilon, with_interval
+from fl_app.api import INTERVAL, RunSet, flat_texts, format_epsilon, number, with_interval
 from murmur.format import csv_cell
 from murmur_report.settings import (
     FROM_RAISED,
@@ -287,9 +287,9 @@ def _cell(record: Record, name: str) -> str:
     if isinstance(value, str):
         return value
     if name == "ε" and record.get(_CONDITION) == "assumed" and value < math.inf:
-        return f"{show_epsilon(value)}†"
+        return f"{format_epsilon(value)}†"
     if name.startswith("ε"):
-        return show_epsilon(value)
+        return format_epsilon(value)
     if low is not None:
         return with_interval({"mean": value, "low": low, "high": record[name + _TO], "runs": 2})
     if abs(value) < 1e4:
@@ -354,7 +354,7 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
             ]
         claimed = entry.get("epsilon_claimed")
         if claimed is not None and setting.claimed is not None:
-            both = (show_epsilon(claimed), show_epsilon(setting.claimed))
+            both = (format_epsilon(claimed), format_epsilon(setting.claimed))
             rows.append((setting.label, "ε claimed for the run", *both))
     return Comparison(entry, accuracy, tuple(matching), differences, tuple(rows))
 

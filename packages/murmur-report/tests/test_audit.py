@@ -11,7 +11,7 @@ import pytest
 from clients.privatekt import PrivateKTClient
 from clients.protected_evaluation import CountsClient
 from fl_app.cli import main as murmur
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.training.dpsgd import PerSampleGradients

@@ -6,7 +6,7 @@ In each case an earlier version charged less than an attack shows.
 import numpy as np
 import pytest
 
-from fl_app.config.composition import changed, compose
+from fl_app.config.compose import changed, compose
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.codec import Codec

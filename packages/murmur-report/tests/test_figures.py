@@ -194,7 +194,7 @@ def test_what_is_published_names_settings_that_exist():
     """The settings to match are those of the experiments that reproduce the sources."""
     from omegaconf import OmegaConf
 
-    from fl_app.config.composition import compose
+    from fl_app.config.compose import compose
 
     for words, name in (
         (["experiment=privatekt_mnist"], "PrivateKT, the authors' logged run"),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import CONF
+from fl_app.config.compose import compose
+from fl_app.config.groups import CONF
 from fl_app.config.job_key import job_key
 
 HERE = Path("/here")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run import population as people
 from fl_app.run.hosts import build_trainer

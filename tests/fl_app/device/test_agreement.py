@@ -10,9 +10,9 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.config.client_half import started_with
-from fl_app.config.composition import choices, compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import choices, compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config, overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from clients.base import ClientSetup, Task
 from clients.class_moments import ClassMomentsClient
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import DeviceDataSpec
 from fl_app.device import data as device_data

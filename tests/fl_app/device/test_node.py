@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.numpy import load
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedData, SimulatedHost
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Hiding

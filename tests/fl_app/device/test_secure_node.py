@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.fedavg import FedAvgClient
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from murmur.format import unframed
 from murmur.learning.codec import LabelCodec

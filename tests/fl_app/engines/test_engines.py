@@ -6,7 +6,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from safetensors.numpy import load_file
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.engines.inline import InlineGrid, run_config
 from fl_app.run.results import RunFolder
 from murmur.compat.flower_messages import identify

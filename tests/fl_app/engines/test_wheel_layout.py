@@ -3,7 +3,7 @@
 import shutil
 import tomllib
 
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 from fl_app.engines.deploy import copy_app
 
 

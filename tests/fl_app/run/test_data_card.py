@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 from fl_app.api import data_card, run
 from fl_app.cli import main
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import load_own

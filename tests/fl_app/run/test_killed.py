@@ -5,7 +5,7 @@ Kills of the processes of other engines: ``tests/fl_app/engines``, ``tests.feder
 
 import pytest
 
-from fl_app.config.conf_files import groups
+from fl_app.config.groups import groups
 from tests.federation.killed_calls import kills
 from tests.federation.killed_runs import RUNS
 

@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 
 from fl_app import api
 from fl_app.cli import main
-from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.run.model_folder import SavedModel, check
 from fl_app.run.population import image_population
 from fl_app.tools.predict import write_onnx

@@ -3,7 +3,7 @@
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from tests.fl_app.running import SMALL, run_inline

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.composition import ENCODER, compose, decided
+from fl_app.config.compose import ENCODER, compose, decided
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import prepare
 from tests.fl_app.running import run_inline
@@ -121,7 +121,7 @@ def _weather(path):
 def test_texts_are_learnt_with_nothing_else_set_and_without_an_encoder(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("fl_app.config.composition.has_encoder", lambda package: False)
+    monkeypatch.setattr("fl_app.config.compose.has_encoder", lambda package: False)
     monkeypatch.chdir(tmp_path)
     words = [*_weather(tmp_path / "x.csv"), "engine=inline", "run_dir=run"]
     assert main(words) == 0
@@ -132,7 +132,7 @@ def test_texts_are_learnt_with_nothing_else_set_and_without_an_encoder(
 
 
 def test_an_encoder_that_is_installed_goes_before(tmp_path, monkeypatch):
-    monkeypatch.setattr("fl_app.config.composition.has_encoder", lambda package: True)
+    monkeypatch.setattr("fl_app.config.compose.has_encoder", lambda package: True)
     words = _weather(tmp_path / "x.csv")
     found = compose([*words, "seed=2"])
     assert found.strategy.name == "class_statistics"
@@ -147,9 +147,9 @@ def test_an_encoder_that_is_installed_goes_before(tmp_path, monkeypatch):
 
 def test_a_run_hands_on_which_features_it_has(tmp_path, monkeypatch):
     words = ["engine=inline", *_weather(tmp_path / "x.csv"), f"run_dir={tmp_path / 'run'}"]
-    monkeypatch.setattr("fl_app.config.composition.has_encoder", lambda package: False)
+    monkeypatch.setattr("fl_app.config.compose.has_encoder", lambda package: False)
     handed_on = prepare(words).overrides
-    monkeypatch.setattr("fl_app.config.composition.has_encoder", lambda package: True)
+    monkeypatch.setattr("fl_app.config.compose.has_encoder", lambda package: True)
     found = compose([*handed_on, "seed=3"])
     assert found.features == compose(["features=words"]).features
     assert found.strategy.name == "class_statistics"

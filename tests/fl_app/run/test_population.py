@@ -8,7 +8,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from fl_app.config import renamed
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run import population as module
 from fl_app.run.population import image_population, population

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import prepare
 from fl_app.run.results import RunFolder

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from murmur.learning.linear_model import Head

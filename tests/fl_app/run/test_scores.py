@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
-from fl_app.config.conf_files import CONF
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import CONF
 from fl_app.run.load import Run
 from fl_app.run.progress import CARD, describe, end_lines
 from fl_app.run.results import RunFolder

@@ -3,9 +3,9 @@
 import re
 
 from fl_app.cli import main
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import CONF
-from fl_app.tools.menu import experiments
+from fl_app.config.compose import compose
+from fl_app.config.groups import CONF
+from fl_app.tools.completion import experiments
 
 PROJECT = CONF.parent
 RESEARCH = PROJECT / "research"

@@ -10,8 +10,8 @@ import yaml
 
 import fl_app
 from fl_app.cli import main
-from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
+from fl_app.config.instantiate import build
 from murmur.privacy.statement import Statement
 from tests.fl_app.running import command, run_inline
 

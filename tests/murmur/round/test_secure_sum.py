@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from clients.privatekt import PrivateKTClient
 from fl_app.config.client_half import started_with
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.validated import ValidatedRun

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from research.attacks.audits import ALGORITHMS, COMMON, lines, table
 
 

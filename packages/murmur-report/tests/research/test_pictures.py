@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.pictures import band, canvas, curve, rows, save
-from fl_app.config.composition import compose
+from fl_app.config.compose import compose
 from research import sweep_picture
 from research.frontier import curves, picture
 from research.frontier.candidates import candidates

@@ -16,7 +16,7 @@ import yaml
 
 import fl_app.console
 from fl_app.cli import TOOLS
-from fl_app.config.conf_files import CONF
+from fl_app.config.groups import CONF
 from fl_app.tools.options import parser_of
 
 
@@ -51,8 +51,8 @@ def experiments() -> list[About]:
 
 def words() -> list[str]:
     """Tools, every group with each of its choices, and the keys of the default settings."""
-    from fl_app.config.composition import known_keys
-    from fl_app.config.conf_files import groups
+    from fl_app.config.compose import known_keys
+    from fl_app.config.groups import groups
 
     choices = [f"{group}={name}" for group, names in groups().items() for name in names]
     return [*TOOLS, *choices, *(f"{key}=" for key in known_keys())]

@@ -8,10 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import main
-from fl_app.config import own_classes
-from fl_app.config.composition import compose
-from fl_app.config.conf_files import groups
+from fl_app.config import plugins
+from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
@@ -28,7 +28,7 @@ SIZES = ["federation.num_clients=4", "federation.num_rounds=2", "federation.publ
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch, tmp_path):
-    monkeypatch.setenv(own_classes.VARIABLE, "")
+    monkeypatch.setenv(plugins.VARIABLE, "")
     yield
     assert not {str(FOLDER), str(tmp_path), str(tmp_path / "my app")} & set(sys.path)
 
@@ -62,7 +62,7 @@ def test_layers_that_draw_or_keep_statistics_give_the_same_bits_on_every_engine(
             assert main([*folders, *words, f"model={model}", *engine, f"run_dir={run}"]) == 0, (
                 capsys.readouterr()
             )
-            os.environ[own_classes.VARIABLE] = ""
+            os.environ[plugins.VARIABLE] = ""
             found[name] = load_file(run / "model/model.safetensors")
             rows = RunFolder(run).rows()
             assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
@@ -91,7 +91,7 @@ def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, caps
 
 def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
     assert "hernet" not in groups()["model"]
-    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     assert {"hernet", "mlp"} <= set(groups()["model"])
     assert compose(WORDS).model.width == 24
     with pytest.raises(ConfigError, match=r"^model\.widht=3.*model\.width"):
@@ -101,11 +101,11 @@ def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
 
 
 def test_a_device_does_not_know_the_folder(monkeypatch):
-    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     owner = OwnerSettings(clients=(), data=None, public=None)
     with pytest.raises(ConfigError, match="for simulations only"):
         device_config(to_run_config(WORDS), owner)
-    own_classes.forget()
+    plugins.forget()
     with pytest.raises(ConfigError, match=r"(strategy|model)=\w+: unknown here"):
         device_config(to_run_config(WORDS), owner)
 
@@ -117,7 +117,7 @@ def test_a_device_does_not_know_the_folder(monkeypatch):
 def test_a_folder_that_would_hide_ours_is_refused(tmp_path, monkeypatch, file, words):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).touch()
-    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=words):
         groups()
 
@@ -233,7 +233,7 @@ def test_own_class_whose_neighbours_are_not_its_statements(
     """It was charged 2 between a client and none, and said so of any two clients."""
     code = NULLED["nulled.py"].replace("STATED", stated).replace("UNIT", unit)
     write_files(tmp_path, {**NULLED, "nulled.py": code})
-    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     words = [*SIZES, "strategy=nulled", "privacy.epsilon=2"]
     if said is None:
         assert validated(words).strategy.adjacency == "replace_special"
@@ -263,7 +263,7 @@ def write_files(folder, files):
 def test_a_class_that_cannot_be_had_is_said_to_be_so(tmp_path, monkeypatch, target, code, reason):
     yaml = f"# Mine.\n_target_: {target}\n_partial_: true\n"
     write_files(tmp_path, {"mine.py": code, "layers.py": "", "conf/model/mine.yaml": yaml})
-    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=rf"(?s)^model\._target_={target}: .*{reason}"):
         validated(["model=mine"])
 
@@ -272,9 +272,9 @@ def test_a_file_that_two_folders_have_is_not_guessed(tmp_path, monkeypatch):
     yaml = "# A net.\n_target_: .net.Net\n"
     write_files(tmp_path / "a", {"net.py": "class Net: ...", "conf/model/a.yaml": yaml})
     write_files(tmp_path / "b", {"net.py": "class Net: ...", "conf/model/b.yaml": yaml})
-    monkeypatch.setenv(own_classes.VARIABLE, os.pathsep.join(map(str, tmp_path.iterdir())))
+    monkeypatch.setenv(plugins.VARIABLE, os.pathsep.join(map(str, tmp_path.iterdir())))
     with pytest.raises(ConfigError, match="rename one of these files"):
-        own_classes.own_part(".net.Net")
+        plugins.own_part(".net.Net")
 
 
 def test_the_option_wants_a_folder(capsys):
@@ -288,7 +288,7 @@ def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(
 ):
     text = SETTLED.replace(".eval()", "").replace("settled", "learning_statistics")
     folder = own_model(tmp_path / "batch_normed", text)
-    monkeypatch.setenv(own_classes.VARIABLE, str(folder))
+    monkeypatch.setenv(plugins.VARIABLE, str(folder))
     with pytest.raises(ConfigError, match=r"^model=Sequential: keeps statistics over batches"):
         validated(["model=batch_normed", "strategy=fedavg", *engine])
 
@@ -310,13 +310,13 @@ def test_a_score_of_ones_own_that_cannot_be_used(tmp_path, monkeypatch, file, na
     (tmp_path / "conf").mkdir()
     if file:
         (tmp_path / "mine.py").write_text(file)
-    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=rf"^evaluation\.metrics={name}.*{said}"):
         run_inline(tmp_path / "run", f"evaluation.metrics=[{name}]")
 
 
 def test_scores_of_ones_own_are_not_for_runs_on_devices(monkeypatch):
-    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     config = compose(["evaluation.metrics=[hernet.worst_class]", "engine=deploy"])
     with pytest.raises(ConfigError, match="for simulations"):
         metrics_of(config, digits())
@@ -328,7 +328,7 @@ def test_own_strategy_builds_on_one_of_ours_however_it_names_it(tmp_path, monkey
     place.mkdir(parents=True)
     text = f"# @package _global_\n# Hers.\ndefaults:\n  - {base}\n  - _self_\n"
     (place / "hers.yaml").write_text(f"{text}\nstrategy: {{name: hers}}\n")
-    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     strategy = compose(["strategy=hers"]).strategy
     assert strategy.name == "hers"
     assert strategy.server._target_ == compose(["strategy=fedprox"]).strategy.server._target_

@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fl_app.cli import run
-from fl_app.config import composition, errors, overrides, own_classes
+from fl_app.config import compose, errors, overrides, plugins
 from fl_app.config.renamed import present_targets
 from fl_app.run.model_folder import FOLDER, WEIGHTS, weights_file
 from fl_app.run.population import data_digests
@@ -42,7 +42,7 @@ def resume(argv: list[str]) -> int:
     done = folder.metrics()
     if done is not None and folder.lacks_epsilon():
         done = None  # its last step is to be done again
-    if done is not None and composition.compose(words).federation.num_rounds <= done["rounds"]:
+    if done is not None and compose.compose(words).federation.num_rounds <= done["rounds"]:
         raise errors.ConfigError(
             f"{given.run}: this run is finished; federation.num_rounds=N with more than "
             f"{done['rounds']} extends it"
@@ -65,14 +65,14 @@ def rerun(argv: list[str]) -> int:
     given = parser_of("rerun").parse_args(argv)
     before = RunFolder.existing(given.run)
     known = read_provenance(given.run)
-    if own_classes.VARIABLE not in os.environ and known.get("config_dirs"):
-        os.environ[own_classes.VARIABLE] = known["config_dirs"]
+    if plugins.VARIABLE not in os.environ and known.get("config_dirs"):
+        os.environ[plugins.VARIABLE] = known["config_dirs"]
     words = [word for word in before.overrides() if word.partition("=")[0] not in _OWN]
     _require_same(given.run, words)
     out = (given.out or overrides.new_run_dir(None)).absolute()
     if (out / "config.yaml").exists():
         raise errors.ConfigError(f"--out={out}: holds a run already; name another folder")
-    config = composition.compose(words)
+    config = compose.compose(words)
     other = differing(before.data_digests(), data_digests(config))
     if other:
         print(f"murmur rerun: {_OTHER_DATA} ({', '.join(other)})", file=sys.stderr)
@@ -91,7 +91,7 @@ def _require_same(folder: Path, words: list[str]) -> None:
     It names the first key that differs, one that a user types before those that conf/ makes of it.
     """
     was = _leaves(OmegaConf.load(folder / "config.yaml"))
-    becomes = _leaves(composition.compose(words))
+    becomes = _leaves(compose.compose(words))
     different = [key for key in {*was, *becomes} if was.get(key) != becomes.get(key)]
     different = [key for key in different if key not in _OWN]
     if different:

@@ -1,7 +1,7 @@
 """The files of conf/: the groups and their choices, the classes that they name, their help text.
 
 Everything here reads files as text or as plain YAML. What Hydra makes of them, which takes a
-hundred times as long, is ``fl_app.config.composition``.
+hundred times as long, is ``fl_app.config.compose``.
 
 Hydra imports and calls whatever a ``_target_`` names, and overrides come from whoever starts a run.
 So a configuration chooses among the classes that conf/ names, each in the slot of its own group
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config.errors import ConfigError, nearest
-from fl_app.config.own_classes import conf_folders
+from fl_app.config.plugins import conf_folders
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be chosen
@@ -38,7 +38,7 @@ def roots() -> Roots:
     """Our conf/, then those of the user's own folders (``--config-dir``).
 
     Raises:
-        ConfigError: one of these folders cannot be used (``own_classes.conf_folders``).
+        ConfigError: one of these folders cannot be used (``plugins.conf_folders``).
     """
     return (CONF, *conf_folders(CONF))
 

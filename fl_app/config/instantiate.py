@@ -33,7 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
-from fl_app.config.own_classes import is_own, own_part
+from fl_app.config.plugins import is_own, own_part
 from murmur.settings import allowed_by, field_hints
 
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
@@ -159,7 +159,7 @@ def _build_settings(kind: Any, values: Any, path: str) -> Any:
 def _locate(target: str, path: str) -> Any:
     """Returns the object that ``_target_`` names; with a leading dot, from a folder of the user's.
 
-    It imports whatever it is given. ``composition.check_classes`` has made sure before that a
+    It imports whatever it is given. ``compose.check_classes`` has made sure before that a
     configuration names only classes that a file of conf/ names.
     """
     if target.startswith("."):

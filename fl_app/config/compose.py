@@ -6,7 +6,7 @@ the value, what is allowed, and the nearest valid name.
 
 The file reads from the whole to the parts: ``compose`` and ``load`` give configurations, the checks
 that both end in follow (``finished``), then ``auto`` and the keys. Files and words are read once:
-caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
+caches are keyed by the folders of conf/ (``groups.roots``), so a process that gets another
 folder of classes composes anew. What a cache holds is read-only or copied.
 
 Composing decides three things besides. Where nobody chooses features, columns and texts have their
@@ -36,8 +36,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
-from fl_app.config.building import require
-from fl_app.config.conf_files import (
+from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.groups import (
     OPTIONAL_GROUPS,
     STRATEGY_GROUPS,
     Roots,
@@ -47,7 +47,7 @@ from fl_app.config.conf_files import (
     roots,
     strange_class,
 )
-from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.instantiate import require
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
@@ -81,7 +81,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only.
 
     The same words give the same object while it is cached, and results never depend on whether it
-    was. Values are checked by the components that are built from them (``building.build``).
+    was. Values are checked by the components that are built from them (``instantiate.build``).
 
     Args:
         overrides: words as typed behind ``murmur``, each with one value.
@@ -473,7 +473,7 @@ def require_known_classes(config: DictConfig) -> None:
     """ConfigError unless every class stands where a file of conf/ names it.
 
     Overrides, run-configs and files come from strangers; a ``_target_`` of theirs would be imported
-    and called (``fl_app.config.conf_files``).
+    and called (``fl_app.config.groups``).
     """
     strange = strange_class(OmegaConf.to_container(config), roots())
     if strange is not None:

@@ -10,10 +10,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.cli import main as murmur
-from fl_app.config.building import build
-from fl_app.config.composition import compose, for_hydra
-from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, STRATEGY_GROUPS, groups
+from fl_app.config.compose import compose, for_hydra
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import CONF, OPTIONAL_GROUPS, STRATEGY_GROUPS, groups
+from fl_app.config.instantiate import build
 from fl_app.config.overrides import expand_sweep, in_typed_keys, to_overrides, to_run_config
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
