@@ -2,9 +2,9 @@
 
 Files here are entrances: ``cli`` (the command), ``api`` (notebooks), ``server_app`` and
 ``client_app`` (Flower). ``config`` composes settings, ``run`` does a run on the server, ``engines``
-say where, ``sweep`` does many, ``device`` answers on people's own devices; ``tools``, ``report``,
-``attack`` and ``tracking`` look at runs. Importing this package makes sure that Python finds our
-own packages beside it (``PACKAGES``).
+say where, ``sweep`` does many, ``device`` answers on people's own devices; ``tools`` and
+``tracking`` look at runs. Importing this package makes sure that Python finds our own packages
+beside it (``PACKAGES``).
 """
 
 from importlib.util import find_spec

@@ -14,10 +14,10 @@ What needs more than one setting is checked in ``__post_init__``, which raises a
 begins with the setting: ``"clients_per_round=99: must lie in 1..40"``. All of it becomes a
 ``ConfigError`` "group.key=value: what is allowed": here, and nowhere else.
 
-A knob is written once. What a constructor takes by the name of a knob of its group it gets, so that
-conf/ needs no line ``K: ${strategy.K}`` for it. A parameter whose type is a class of settings
-(``murmur.settings.settings``) is made of the mapping of that name, or, where there is none, of the
-knobs that its fields are named for. What the yaml gives by itself goes before.
+A constructor receives what it names: a parameter with the name of a setting of its group gets that
+setting, so conf/ needs no line ``K: ${strategy.K}``. A parameter whose type is a class of settings
+(``murmur.settings.settings``) is made of the mapping of its name or, where there is none, of the
+settings that the class's fields name. Keys under ``server:`` or ``client:`` take precedence.
 """
 
 import dataclasses

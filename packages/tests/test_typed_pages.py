@@ -100,8 +100,8 @@ def test_the_demo_says_whom_it_protects_from_whom(stranger):
 
 def test_five_minutes_as_a_stranger_types_them(stranger, tmp_path):
     typed = in_blocks("docs/start.md")
-    assert [words[0] for words in typed] == ["make", ".", *["murmur"] * 4]
-    for words in (words[1:] for words in typed[2:]):
+    assert [words[0] for words in typed] == ["make", ".", *["murmur"] * 2, "pip", *["murmur"] * 2]
+    for words in (words[1:] for words in typed[2:] if words[0] == "murmur"):
         if words[0] == "ledger":
             run = next(tmp_path.glob("runs/2*"))
             words = [word.replace("runs/RUN", str(run)) for word in words]
