@@ -134,8 +134,16 @@ class DPFLBNNClient(Client):
         It starts from the state of the round before, mixed with the task's mean. Training that
         diverges counts as no training.
         """
-        if task.purpose == EVALUATE:
-            return self._report(task, data)
+        try:
+            if task.purpose == EVALUATE:
+                return self._report(task, data)
+            return self._trained(task, data)
+        finally:
+            # In a simulation the server has the same module, and must not see whose it was last.
+            self.trainer.flat.load_buffers(self.fresh)
+
+    def _trained(self, task: Task, data: LocalData) -> NDArray:
+        """See ``train``; the module is left with the client's normalisation."""
         weights, normalisation = self._mixed(task, task.round - 1)
         self.trainer.load(weights)
         self.trainer.flat.load_buffers(normalisation)

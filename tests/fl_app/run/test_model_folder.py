@@ -11,6 +11,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 from PIL import Image
+from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from fl_app import api
@@ -194,6 +195,19 @@ def test_a_model_that_predicts_something_else_than_its_run_is_an_error(tmp_path)
     trainer.load(trainer.parameters() + np.float32(0.5) * np.arange(trainer.num_parameters))
     with pytest.raises(RuntimeError, match="predicts something else"):
         check(run, data, data, trainer)
+
+
+def test_the_normalisation_that_stays_with_clients_is_not_in_the_runs_model(tmp_path):
+    run = tmp_path / "run"
+    small = ["model.channels=[]", "model.hidden=8", "dataset=digits"]
+    api.run([*SMALL, "strategy=dpfl_bnn", *small, f"run_dir={run}"], progress=False)
+    tensors = load_file(run / "model" / "model.safetensors")
+    assert any(name.endswith("running_mean") for name in tensors)
+    for name, values in tensors.items():
+        if name.endswith(("running_mean", "bias")):
+            assert not values.any(), name
+        if name.endswith("running_var"):
+            assert (values == 1).all(), name
 
 
 @pytest.mark.thorough

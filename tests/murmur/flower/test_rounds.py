@@ -76,7 +76,7 @@ def test_without_clipping_it_is_fedavg_with_equal_weights(monkeypatch):
     one = started(Nodes(alike), clip=100.0)
     # Flower adds up float16 in float16, in the order in which replies come: in float32 instead.
     wide = {**MODEL, "half": MODEL["half"].astype(np.float32)}
-    other = FedAvg().start(Nodes(plain), record(wide), num_rounds=1, timeout=1)
+    other = FedAvg().start(Nodes(plain), record(wide), num_rounds=1, timeout=60)
     for name, values in arrays(other).items():
         if MODEL[name].dtype.kind == "f":
             ulp = 2.0**-11 if name == "half" else 0.0  # float16 at 0.5 rounds by so much
@@ -99,7 +99,7 @@ def test_strategies_that_average_give_their_plain_model(monkeypatch, make):
     alike = {"num-examples": 1}
     one = started(Nodes(app_of(metrics=alike)), make(), rounds=2, model=floats, clip=10.0)
     grid = Nodes(app_of(make=ClientApp, metrics=alike))
-    other = make().start(grid, record(floats), num_rounds=2, timeout=1)
+    other = make().start(grid, record(floats), num_rounds=2, timeout=60)
     assert_allclose(arrays(one)["weights"], arrays(other)["weights"], rtol=1e-3, atol=1e-4)
 
 
