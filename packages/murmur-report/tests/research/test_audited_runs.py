@@ -15,7 +15,13 @@ from research.attacks.false_alarms import (
 UNPROTECTED = {"local_only"}
 
 
-@pytest.mark.parametrize("strategy", strategies())
+SLOW = ("kd_dpfl", "dpsgd_fedavg", "nbafl")  # one to two minutes each
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(name, marks=pytest.mark.long if name in SLOW else []) for name in strategies()],
+)
 def test_no_attack_on_a_correct_run_raises_an_alarm(strategy):
     first = {}
     for words, unit in configurations(strategy):
