@@ -10,7 +10,7 @@ LINES := $(foreach package,$(PACKAGES),echo $(package);)
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-thorough test-federation test-flower test-ray test-floor test-browser test-long lint clean install bench bench-pfl
+.PHONY: docs release-check demo check quick test test-thorough test-federation test-flower test-ray test-floor test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -135,6 +135,11 @@ bench-pfl: $(STAMP)
 
 docs: $(STAMP)
 	cd $(ROOT) && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# Wheels and sdists of all distributions, tried on each Python that this machine has; INSTALL=1 installs
+# the libraries of those but our own.
+release-check: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m tests.release $(if $(INSTALL),--install)
 
 clean:
 	rm -rf $(VENV)

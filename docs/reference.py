@@ -10,7 +10,7 @@ import yaml
 
 from fl_app.cli import TOOLS
 from fl_app.config.groups import CONF
-from fl_app.run import results
+from fl_app.run import model_folder, results
 from fl_app.tools import options
 from murmur.privacy.ledger import chain
 from murmur.privacy.policy_terms import ISOLATION, MECHANISMS
@@ -73,7 +73,8 @@ def formats() -> str:
     table = start[start.index("| file | holds |") :].partition("\n\n")[0]
     return (
         "# Formats\n\n*Reference.* Files that outlive a run.\n\n| file | format |\n|---|---|\n"
-        f"| ledger | {chain.FORMAT} |\n| checkpoint | {results.FORMAT} |\n\n"
+        f"| ledger | {chain.FORMAT} |\n| checkpoint | {results.FORMAT} |\n"
+        f"| model folder | {model_folder.FORMAT} |\n\n"
         f"## A run's folder\n\n{table}\n"
     )
 

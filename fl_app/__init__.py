@@ -16,7 +16,7 @@ PACKAGES = ("strategies", "clients", "murmur")
 
 
 def version() -> str:
-    """Returns the installed version, such as 0.1.0; PackageNotFoundError where there is none."""
+    """Returns the installed version, such as 1.0.0; PackageNotFoundError where there is none."""
     from importlib import metadata  # not before it is asked for: many commands never do
 
     return metadata.version(DISTRIBUTION)

@@ -42,7 +42,7 @@ class DeployEngine:
 
     Attributes:
         superlink: the name of a connection in FLWR_HOME/config.toml.
-        bundle: a signed bundle such as ``@murmur/murmur-fl==0.1.0``, which the SuperLink fetches;
+        bundle: a signed bundle such as ``@murmur/murmur-fl==1.0.0``, which the SuperLink fetches;
             None: the project's folder is packed as it is, without a signature.
     """
 

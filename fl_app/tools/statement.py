@@ -99,7 +99,7 @@ def _filled(name: str, run: Run, statement: Statement, given: argparse.Namespace
         "against": wording.against,
         "canary_finding": wording.canary_finding,
         "odds_of": wording.odds,
-        "three_digits": format_number,
+        "format_number": format_number,
         "units": wording.UNITS,
         "neighbours": wording.NEIGHBOURS,
         "infinity": math.inf,

@@ -3,79 +3,32 @@
 import itertools
 import json
 import os
-import re
-import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
-import uv
 
 from benchmarks.golden_runs import differences, take_measured
 from fl_app.cli import PACKAGED
 from tests.federation.loopback import SimulatedRuns
-from tests.fl_app.test_wheel import built
+from tests.wheels import CORE, NAMES, Environment, built, folder_of, link_libraries, own_libraries
 
-PACKAGES = Path(__file__).resolve().parents[1]
-CORE = PACKAGES.parent
-NAMES = ("murmur-guard", "murmur-kernels", "murmur-report")
 GOLDEN = json.loads((CORE / "tests/formats/golden_runs.json").read_text(encoding="utf-8"))
 FEDAVG = ["strategy=fedavg", "dataset=digits", "privacy.noise=seeded", "tracking=none"]
 FEDAVG += ["federation.num_clients=6", "federation.num_rounds=2"]
-WRITTEN = re.compile(r"\.\./|.*dist-info/(INSTALLER|REQUESTED|direct_url|uv_)")  # by an installer
-OURS = re.compile(r"murmur|fl_app|strategies|clients|conf$|_editable|.*\.pth$")
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     """Wheels by the names of their distributions."""
     folder = tmp_path_factory.mktemp("wheels")
-    made = {name: built(PACKAGES / name, folder) for name in NAMES}
-    return {"murmur-fl": built(CORE, folder), **made}
+    return {name: built(folder_of(name), folder) for name in ("murmur-fl", *NAMES)}
 
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
     """A folder with links to all that is installed here but Murmur."""
-    folder = tmp_path_factory.mktemp("libraries")
-    for place in map(Path, sys.path):
-        if place.name == "site-packages":
-            for path in place.iterdir():
-                link = folder / path.name
-                if not OURS.match(path.name) and not link.exists():
-                    link.symlink_to(path)
-    return folder
-
-
-class Environment:
-    """A fresh environment with these libraries and nothing of Murmur."""
-
-    def __init__(self, home, libraries):
-        venv.create(home, with_pip=False, symlinks=True)
-        paths = {"base": str(home), "platbase": str(home)}
-        self.site = Path(sysconfig.get_path("purelib", vars=paths))
-        self.bin = home / "bin"
-        (self.site / "shared.pth").write_text(f"{libraries}\n")
-
-    def install(self, wheel):
-        command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--no-index"]
-        subprocess.run([*command, "--python", str(self.bin / "python"), str(wheel)], check=True)
-
-    def files(self):
-        """Paths and digests of all files of the wheels, as their records have them."""
-        records = sorted(self.site.glob("murmur_*.dist-info/RECORD"))
-        found = [line for path in records for line in path.read_text().splitlines()]
-        return sorted(line for line in found if not WRITTEN.match(line))
-
-    def murmur(self, *words, folder):
-        """What `murmur` does here: its status, and what it says on standard error."""
-        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [str(self.bin / "murmur"), *words], cwd=folder, env=own, capture_output=True, text=True
-        )
-        return done.returncode, done.stdout + done.stderr
+    return link_libraries(tmp_path_factory.mktemp("libraries"), own_libraries())
 
 
 @pytest.mark.thorough

@@ -17,7 +17,7 @@ from tests.deploy.conftest import ENDS, PICKY, WORDS
 def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
     hub, trusted = bundle_hub
     url, signatures, _ = request_download_link(
-        "@murmur/murmur-fl", "0.1.0", f"{hub.url}/hub/fetch-fab", "fab_url"
+        "@murmur/murmur-fl", "1.0.0", f"{hub.url}/hub/fetch-fab", "fab_url"
     )
     content, known = requests.get(url, timeout=10).content, _format_verification(signatures)
 
@@ -31,7 +31,7 @@ def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
 
 
 @pytest.mark.federation
-@pytest.mark.parametrize(("bundle", "answers"), [(None, 3), ("@murmur/murmur-fl==0.1.0", 4)])
+@pytest.mark.parametrize(("bundle", "answers"), [(None, 3), ("@murmur/murmur-fl==1.0.0", 4)])
 def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path, bundle, answers):
     words = [word for word in WORDS if not word.startswith("partition")]
     words += [f"federation.num_clients={PICKY + 1}", "federation.num_rounds=1"]

@@ -1,5 +1,6 @@
 """The pages are short, plain and of one kind each, and say what the project's files say."""
 
+import json
 import re
 import tomllib
 
@@ -8,7 +9,6 @@ import yaml
 
 from docs import reference, style
 from fl_app.config.groups import groups
-from fl_app.run import results
 from murmur.privacy import policy_file
 from murmur.privacy.ledger import chain
 from murmur.privacy.policy_terms import MECHANISMS
@@ -85,8 +85,23 @@ def test_the_generated_pages_have_every_choice_key_and_format():
     assert f"| ledger | {chain.FORMAT} |" in pages["formats.md"]
 
 
-def test_operations_has_the_numbers_of_formats():
-    assert f"ledger {chain.FORMAT}, checkpoint {results.FORMAT}" in page("operations.md")
+def test_the_page_of_releases_has_every_format_and_its_number():
+    frozen = json.loads((style.ROOT / "tests/formats/formats.json").read_text(encoding="utf-8"))
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (\d+) \|", page("releases.md"), re.MULTILINE))
+    assert {name: int(number) for name, number in rows.items()} == frozen["numbers"]
+    for name in ("wire", "statement", "policy", "run folder"):
+        assert f"\n| {name} | " in page("releases.md")
+
+
+def test_pages_name_targets_of_make_that_exist():
+    makefile = (style.ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", makefile, re.MULTILINE))
+    pages = [*style.names(), *style.ROOT.glob("*.md"), *style.ROOT.glob("*/**/README.md")]
+    pages += style.ROOT.glob("benchmarks/*.md")
+    for path in (path for path in pages if ".venv" not in path.parts):
+        text = path.read_text(encoding="utf-8")
+        for words in re.findall(r"(?:`|^ *)make((?: [a-z][a-z-]*\b(?!=))+)", text, re.MULTILINE):
+            assert set(words.split()) <= targets, (path.name, words)
 
 
 def test_the_site_lists_every_page():

@@ -60,7 +60,7 @@ class SuperNode:
         self,
         run_config: dict,
         app: str = "murmur/murmur-fl",
-        version: str = "0.1.0",
+        version: str = "1.0.0",
         config: Mapping[str, Any] = MappingProxyType({"clients": 99}),
     ) -> None:
         """What a server has started here; ``config``: with which the SuperNode was started."""

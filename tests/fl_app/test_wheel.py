@@ -12,19 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheels import built
+
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "new-algorithm.md").read_text(encoding="utf-8")
 FILE = re.compile(r"```(?:python|yaml)\n# (mine/\S+)\n(.*?)```", re.DOTALL)
 COMMANDS = re.compile(r"```sh\n(.*?)```", re.DOTALL)
-
-
-def built(project, folder):
-    """The wheel of ``project``, made by its own build system of the files that git knows."""
-    build = f"from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=project, capture_output=True, text=True, check=True
-    )
-    return folder / done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_message_is_answered_by_the_installed_app_with_its_owners_files(supernod
 @pytest.mark.parametrize(
     ("app", "version", "said"),
     [
-        ("evil/app", "0.1.0", "runs no code that is sent to it"),
+        ("evil/app", "1.0.0", "runs no code that is sent to it"),
         ("murmur/murmur-fl", "9.1.0", "the run is of version 9.1.0"),
     ],
 )
