@@ -4,15 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.wheels import built
+from tests.wheels import Environment, built, link_libraries, own_libraries
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "new-algorithm.md").read_text(encoding="utf-8")
@@ -42,29 +39,12 @@ def test_the_wheel_installs_four_names_and_the_configuration(wheel):
 
 @pytest.fixture(scope="module")
 def installed(wheel, kernels, tmp_path_factory):
-    """The folder with the programs of a fresh environment that has these wheels.
-
-    It shares the libraries of the environment that runs the tests, where Murmur may be installed as
-    well: a package that the wheel lacks would be found there, so the path of that one is left out.
-    """
+    """The folder with the programs of a fresh environment that has these wheels."""
     home = tmp_path_factory.mktemp("installed")
-    venv.create(home, with_pip=False, symlinks=True)
-    paths = {"base": str(home), "platbase": str(home)}
-    site = Path(sysconfig.get_path("purelib", vars=paths))
-    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
-            *("--ignore-installed", "--target", str(site)),
-            *(str(kernels), str(wheel)),
-        ],
-        check=True,
-    )
-    (home / "bin" / "murmur").write_text(
-        f"#!{home}/bin/python\nfrom fl_app.__main__ import main\nraise SystemExit(main())\n"
-    )
-    (home / "bin" / "murmur").chmod(0o755)
-    return home / "bin"
+    here = Environment(home / "env", link_libraries(home / "libraries", own_libraries()))
+    for each in (kernels, wheel):
+        here.install(each)
+    return here.bin
 
 
 def test_an_algorithm_of_ones_own_by_the_page_and_a_wheel(installed, tmp_path):
