@@ -97,7 +97,7 @@ def test_a_server_and_a_device_that_were_installed_from_it(installed, elsewhere)
         run = elsewhere / "run"
         command = [*federation.words, *WORDS, "federation.quorum=1.0", f"run_dir={run}"]
         assert federation.murmur(*command).wait(ENDS) == 0, federation.story()
-        call(installed / "murmur", "report", run, cwd=elsewhere)
+        call(installed / "murmur", "statement", run, cwd=elsewhere)
     assert load_file(run / "model/model.safetensors")
     for client in range(2):
         with Ledger(federation.folder / f"state-{client}" / "ledger.sqlite", create=False) as own:
