@@ -304,7 +304,13 @@ class SimulatedRuns:
         if config:
             command += ["--run-config", config]
         command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
-        yield from lines_of(command, self._environment, folder or app)
+        for _ in range(4):  # a busy machine does not start a SuperLink within Flower's 15 s
+            is_late = False
+            for line in lines_of(command, self._environment, folder or app):
+                is_late |= "Failed to start local SuperLink within" in line
+                yield line
+            if not is_late:
+                return
 
     def close(self) -> None:
         """End the SuperLink."""
