@@ -3,6 +3,7 @@
 What is possible may run.
 """
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def files(tmp_path_factory):
     pictures = ["dataset=npz", f"dataset.path={folder}/images.npz", "dataset.num_classes=3"]
     texts = ["dataset=table", f"dataset.path={folder}/texts.csv", "dataset.text=text"]
     texts += ["dataset.client=who"]
-    return {
+    words = {
         "model": pictures,
         "partition": ["dataset=digits"],
         "features": ["dataset=digits"],
@@ -78,6 +79,8 @@ def files(tmp_path_factory):
         "words": texts,
         "natural": [*texts, "features=words"],
     }
+    with contextlib.chdir(folder):  # a number may be the name of a folder there
+        yield words
 
 
 def picture(path, rng):
