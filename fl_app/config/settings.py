@@ -94,6 +94,8 @@ class FederationSettings:
         devices: settings of ``DeviceDataSpec`` where clients are on devices; None in simulations.
         enrolled: the table of devices' keys (``murmur.round.placement``), which the server reads.
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
+        server_key: the file of the key that signs what clients are asked; None: a simulation makes
+            one in its folder, and a run on devices signs nothing.
     """
 
     num_clients: Count
@@ -109,6 +111,7 @@ class FederationSettings:
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
     peers: str | None = None
+    server_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.cohort_size > self.num_clients:
