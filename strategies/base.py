@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers
-from murmur.learning.metrics import area_under_curve, evaluate_logits
+from murmur.learning.objective import CLASSIFICATION
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.exposure import Claimed, Claims
@@ -65,6 +65,8 @@ class CohortStrategy(Strategy, ABC):
             one is refused when the strategy is made.
         units: Units that it can protect (``Budget.unit``); a private budget for another unit is
             refused.
+        tasks: Tasks that it learns (``murmur.learning.objective``). Each class says so for itself,
+            since what a base learns a subclass may not; one that says nothing learns classes.
         unit, adjacency: The protected unit, and which two data sets are neighbours.
         has_paper_budget: Whether its paper states a budget in terms of its own (``Budget.paper``).
         weighted: Whether clients count by their number of examples, rather than alike.
@@ -80,6 +82,7 @@ class CohortStrategy(Strategy, ABC):
     algorithm: str
     threats: tuple[str, ...] = ("local",)
     units: tuple[str, ...] = ("client",)
+    tasks: tuple[str, ...] = (CLASSIFICATION.kind,)
     unit: Unit = Unit.CLIENT
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     has_paper_budget: bool = False
@@ -163,22 +166,19 @@ class CohortStrategy(Strategy, ABC):
         return Weights(sizes.__getitem__, min(sizes), max(sizes))
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy, loss and ``setup.metrics`` on the server's test set; of two classes AUC.
+        """The task's scores (``Objective.scores``) and ``setup.metrics`` on the server's test set.
 
         Called after every round and once before the first, with the published model: it costs
-        clients nothing. The loss is the mean cross-entropy in nats. Figures that are not finite are
-        left out of the round's row. Where clients have models of their own, it is what these have
-        reported instead: nothing before the first round, nor on devices, which do not answer.
+        clients nothing. Figures that are not finite are left out of the round's row. Where clients
+        have models of their own, it is what these have reported instead: nothing before the first
+        round, nor on devices, which do not answer.
         """
         if self.rounds.own_models is not None:
             return self.rounds.own_models.read()
         self.trainer.load(model)
         test = self.setup.test
         logits = self.trainer.logits(test.images)
-        result = evaluate_logits(logits, test.labels)
-        scores = {"accuracy": result.accuracy, "loss": result.loss}
-        if self.trainer.num_classes == 2:
-            scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
+        scores = self.trainer.objective.scores(logits, test.labels)
         more = {name: score(logits, test.labels) for name, score in self.setup.metrics.items()}
         return scores | more
 

@@ -92,7 +92,7 @@ def agree(run: Path, kind: str, tmp_path: Path) -> None:
 
     model = SavedModel.load(run)
     data = inputs_of(run)
-    found = model.probabilities(data)
+    found = model.predictions(data)
     if kind in NO_NETWORK:
         with pytest.raises(ConfigError, match="features=words: cannot be written as a network"):
             write_onnx(model, tmp_path / "no.onnx")
