@@ -75,11 +75,11 @@ def binary_labels(
     for label, name in enumerate(names):
         at = f"{place}: column {name!r}"
         found[:, label] = number_labels(frame[name], at, blanks)
-        require_binary(found[:, label], at, blanks)
+        _require_binary(found[:, label], at, blanks)
     return found
 
 
-def require_binary(values: NDArray[Any], place: str, blanks: Blanks = STRICT) -> None:
+def _require_binary(values: NDArray[np.float32], place: str, blanks: Blanks) -> None:
     """DataError where one of ``values`` (N,) of ``place`` is neither 0 nor 1."""
     blanks.add_all(
         (values != 0) & (values != 1),
