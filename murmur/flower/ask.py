@@ -46,6 +46,12 @@ DEVICE = "device"  # in a reply to the first phase: what the client says of itse
 # In that record, and in the one that holds the ask: digest of the run-config of its clients, which
 # their app reads. A client that was started with another one is in no sum with them.
 STARTED = "started"
+# In the same record: whether the client's app may add noise of its own, as far as is known then.
+OWN_NOISE = "own_noise"
+NOT_COUNTED = (
+    "the clients' app may add noise of its own (it has loaded Opacus or has Flower's LocalDpMod): "
+    "this noise is not counted"
+)
 
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")

@@ -11,6 +11,7 @@ clients are asked.
 """
 
 import inspect
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,25 @@ from murmur.round.task import RunError
 
 # Flower's strategies whose ``aggregate_train`` depends on the mean of the replies alone.
 AVERAGING = (FedAvg, FedAvgM, FedProx, FedAdam, FedYogi, FedAdagrad)
+_OWN = ("_strategy", "_privacy_settings", "_started")  # attributes of ``Private`` itself
+# Methods that ``start`` alone may call: whoever calls them otherwise has replaced it.
+_OF_START = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+
+
+class _SentenceAlone(logging.Filter):
+    """Leaves out the traceback where Flower logs what ended a run and its user can mend it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True: every record is logged, that of a RunError by its sentence alone."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, RunError):
+            record.msg = f"{record.getMessage()}: {error}"
+            record.args = None
+            record.exc_info = None
+        return True
+
+
+_SENTENCE_ALONE = _SentenceAlone()
 
 
 def private(
@@ -93,8 +113,12 @@ class Private:
     """A strategy, protected; everything but ``start`` is the strategy's own.
 
     One object is one run, since its budget is meant for one. Attributes that are not its own are
-    those of the strategy, so that an app may go on reading them.
+    those of the strategy, so that an app may go on reading and setting them.
     """
+
+    _strategy: Strategy
+    _privacy_settings: PrivacySettings
+    _started: bool
 
     def __init__(self, strategy: Strategy, settings: PrivacySettings) -> None:
         self._strategy = strategy
@@ -102,7 +126,20 @@ class Private:
         self._started = False
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_START:
+            raise RunError(
+                f"{name}: only private(...)'s own start calls it, and here something around it "
+                "does; put private(...) outermost, its noise takes the place of a wrapper's"
+            )
         return getattr(self._strategy, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            super().__setattr__(name, value)
+        elif hasattr(type(self), name):
+            raise AttributeError(f"{name}: is private(...)'s own; set it on the strategy before")
+        else:
+            setattr(self._strategy, name, value)
 
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
         """Calls the strategy's own ``start``, over protected rounds.
@@ -129,6 +166,7 @@ class Private:
         require_averaging(self._strategy)
         require_released_metrics(self._strategy, settings)
         self._started = True
+        logging.getLogger("flwr").addFilter(_SENTENCE_ALONE)
         limit_replies()
         pull_parts_soon()
         asked["grid"] = PrivateGrid(grid, self._strategy, model, settings)
@@ -163,16 +201,21 @@ def require_averaging(strategy: Strategy) -> None:
 
 
 def require_released_metrics(strategy: Strategy, settings: PrivacySettings) -> None:
-    """Raises NotReleasedError where the strategy's function of metrics looks for an unnamed one.
+    """Raises NotReleasedError where a strategy's function of metrics looks for an unnamed one.
 
-    It is called with the middles of the named ranges, before anybody is asked.
+    It is called with the middles of the named ranges, before anybody is asked; that of evaluations
+    only where clients evaluate. What it makes of the error does not matter.
     """
-    average = getattr(strategy, "train_metrics_aggr_fn", None)
-    if average is None:
-        return
     key = weight_key(strategy)
-    middles = {name: (low + high) / 2 for name, low, high in settings.metrics["train"]}
-    replies = []
-    for _ in range(MIN_SUM_NODES):
-        replies.append(RecordDict({"metrics": ReleasedMetrics("train", key, middles)}))
-    average(replies, key)
+    for purpose in ("train", "evaluate"):
+        average = getattr(strategy, f"{purpose}_metrics_aggr_fn", None)
+        named = settings.metrics[purpose]
+        if average is None or (purpose == "evaluate" and not named):
+            continue
+        middles = {name: (low + high) / 2 for name, low, high in named}
+        metrics = [ReleasedMetrics(purpose, key, middles) for _ in range(MIN_SUM_NODES)]
+        try:
+            average([RecordDict({"metrics": each}) for each in metrics], key)
+        finally:
+            for each in metrics:
+                each.require_no_other()
