@@ -502,7 +502,8 @@ class _Asked:
 
     def _advise(self, arrays: Mapping[str, NDArray]) -> None:
         """Say on this machine's own log what would take noise for nothing."""
-        still = [n for n in self.layout.trained if np.array_equal(arrays[n], self.base[n])]
+        trained = [name for name in self.layout.trained if self.base[name].size]
+        still = [name for name in trained if np.array_equal(arrays[name], self.base[name])]
         if still:
             log(
                 logging.WARNING,

@@ -14,9 +14,10 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     FedAdagrad,
@@ -158,9 +159,7 @@ class Private:
             raise RunError(
                 "one private(...) is one run, whose budget is spent in it; make another one"
             )
-        given = inspect.signature(self._strategy.start).bind(grid, *args, **kwargs)
-        given.apply_defaults()
-        asked = given.arguments
+        asked = _arguments_of_start(self._strategy, grid, args, kwargs)
         model = ModelArrays(asked["initial_arrays"], self._privacy_settings.frozen)
         settings = replace(self._privacy_settings, rounds=asked["num_rounds"])
         require_averaging(self._strategy)
@@ -169,14 +168,48 @@ class Private:
         logging.getLogger("flwr").addFilter(_SENTENCE_ALONE)
         limit_replies()
         pull_parts_soon()
-        asked["grid"] = PrivateGrid(grid, self._strategy, model, settings)
+        own_grid = next(iter(asked))  # the name of the first parameter
+        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings)
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
             asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))
-        result = self._strategy.start(*given.args, **given.kwargs)
+        result = self._strategy.start(**asked)
         if result.arrays:
             result.arrays = model.restored(result.arrays)
         return result
+
+
+def _arguments_of_start(
+    strategy: Strategy, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of ``strategy.start`` by name, the grid first, with defaults.
+
+    A ``start`` that hands on ``*args, **kwargs`` is taken to have Flower's parameters. RunError
+    where the model cannot be found among them: the noise is made for it.
+    """
+    signature = inspect.signature(strategy.start)
+    if not {"initial_arrays", "num_rounds"} <= signature.parameters.keys():
+        signature = inspect.signature(MethodType(Strategy.start, strategy))
+    try:
+        given = signature.bind(grid, *args, **kwargs)
+    except TypeError as error:
+        raise RunError(f"{type(strategy).__name__}.start: {error}") from error
+    given.apply_defaults()
+    asked = dict(given.arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            asked.update(asked.pop(name))
+        elif parameter.kind is parameter.VAR_POSITIONAL and not asked[name]:
+            del asked[name]
+    if (
+        not isinstance(asked["initial_arrays"], ArrayRecord)
+        or next(iter(asked.values())) is not grid
+    ):
+        raise RunError(
+            f"{type(strategy).__name__}.start: must take the grid first, and name initial_arrays "
+            "and num_rounds, for which the noise is made"
+        )
+    return asked
 
 
 def require_averaging(strategy: Strategy) -> None:
