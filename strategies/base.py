@@ -21,7 +21,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers
-from murmur.learning.objective import CLASSIFICATION
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.exposure import Claimed, Claims
@@ -57,6 +56,8 @@ class CohortStrategy(Strategy, ABC):
     A subclass sets the class attributes that fit it, and fills in ``task``, ``codec``, ``update``
     and ``release_event``; the other methods of the first section have answers that it may replace.
     Its constructor raises ValueError where settings do not fit together, before anybody is asked.
+    A class learns classes, unless it names its tasks (``murmur.learning.objective``) in ``tasks``;
+    each for itself, since what a base learns a subclass may not.
 
     Attributes:
         algorithm, claim, difference: Words for the statement: the name, what the paper's theorem
@@ -65,8 +66,6 @@ class CohortStrategy(Strategy, ABC):
             one is refused when the strategy is made.
         units: Units that it can protect (``Budget.unit``); a private budget for another unit is
             refused.
-        tasks: Tasks that it learns (``murmur.learning.objective``). Each class says so for itself,
-            since what a base learns a subclass may not; one that says nothing learns classes.
         unit, adjacency: The protected unit, and which two data sets are neighbours.
         has_paper_budget: Whether its paper states a budget in terms of its own (``Budget.paper``).
         weighted: Whether clients count by their number of examples, rather than alike.
@@ -82,7 +81,6 @@ class CohortStrategy(Strategy, ABC):
     algorithm: str
     threats: tuple[str, ...] = ("local",)
     units: tuple[str, ...] = ("client",)
-    tasks: tuple[str, ...] = (CLASSIFICATION.kind,)
     unit: Unit = Unit.CLIENT
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     has_paper_budget: bool = False

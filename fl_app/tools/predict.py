@@ -27,7 +27,7 @@ def predict(argv: list[str]) -> int:
     """``murmur predict MODEL FILE ...``: print each input's class and all probabilities.
 
     Of several labels their probabilities, and of a regression a number in the label's unit.
-
+    With ``--device`` the model is the one that a device has received, MODEL its state's folder.
     Pictures, folders of pictures, .npz and .npy arrays, tables (CSV, Parquet) and texts (one a
     line), whichever the model takes.
 
@@ -40,8 +40,14 @@ def predict(argv: list[str]) -> int:
     given = parser_of("predict").parse_args(argv)
     from fl_app.run.model_folder import SavedModel
 
-    model = SavedModel.load(given.model, given.file or ())
-    model.require_whole()
+    if given.device:
+        from fl_app.device.received import received_model
+
+        model, origin = received_model(given.model, given.client, given.file or ())
+        print(f"murmur: {origin}", file=sys.stderr)
+    else:
+        model = SavedModel.load(given.model, given.file or ())
+        model.require_whole()
     records = []
     for place in given.files:
         names, data = inputs_of(place, model)
