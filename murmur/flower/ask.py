@@ -32,7 +32,8 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.array_bytes import array_from_bytes
+from murmur.format import printable
+from murmur.learning.array_bytes import MalformedError, array_from_bytes
 from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.events import MAX_VECTOR_ENTRIES, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, MIN_NORM
@@ -46,6 +47,12 @@ DEVICE = "device"  # in a reply to the first phase: what the client says of itse
 # In that record, and in the one that holds the ask: digest of the run-config of its clients, which
 # their app reads. A client that was started with another one is in no sum with them.
 STARTED = "started"
+# In the same record: whether the client's app may add noise of its own, as far as is known then.
+OWN_NOISE = "own_noise"
+NOT_COUNTED = (
+    "the clients' app may add noise of its own (it has loaded Opacus or has Flower's LocalDpMod): "
+    "this noise is not counted"
+)
 
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
@@ -343,7 +350,7 @@ class Layout:
         for name, dtype in self.trained.items():
             end = start + base[name].size
             values = base[name].astype(np.float64) + mean[start:end].reshape(base[name].shape)
-            moved[name] = non_negative(name, values).astype(dtype)
+            moved[name] = np.asarray(non_negative(name, values), dtype)
             start = end
         return moved
 
@@ -362,9 +369,18 @@ def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
     """Copies of the arrays of a record, which may be hostile, by name; nothing is unpickled.
 
     Raises:
-        MalformedError: an array's bytes are none of NumPy's format.
+        MalformedError: an array's bytes are none of NumPy's format, or of a type that is not its
+            own, as bfloat16.
     """
-    return {name: array_from_bytes(array.data).copy() for name, array in record.items()}
+    arrays = {}
+    for name, array in record.items():
+        try:
+            arrays[name] = array_from_bytes(array.data).copy()
+        except MalformedError as error:
+            raise MalformedError(
+                f"{printable(name)} ({printable(array.dtype)}): {error}; send float32"
+            ) from error
+    return arrays
 
 
 def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:

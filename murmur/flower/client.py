@@ -17,6 +17,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp as FlowerClientApp
+from flwr.clientapp.mod import LocalDpMod
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
@@ -73,12 +75,26 @@ class ClientApp(FlowerClientApp):
 
     Whether a reply is protected does not depend on what the app's functions return or raise. Under
     a strategy that is not wrapped in ``private`` nothing is computed, and every question is
-    refused.
+    refused. Noise of the app's own is not counted, and the statement says so.
     """
+
+    def __init__(self, client_fn: Any = None, mods: list[Any] | None = None) -> None:
+        super().__init__(client_fn, mods)
+        self._has_noise = _has_noise(mods)
+
+    def train(self, action: str = "default", *, mods: list[Any] | None = None) -> Callable:
+        """Registers a function that trains, as Flower's own does."""
+        self._has_noise = self._has_noise or _has_noise(mods)
+        return super().train(action, mods=mods)
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; Flower calls it, in whichever process the client runs."""
-        return protect(message, context, super().__call__)
+        own_noise = self._has_noise or "opacus" in sys.modules
+        return protect(message, context, super().__call__, own_noise=own_noise)
+
+
+def _has_noise(mods: list[Any] | None) -> bool:
+    return any(isinstance(mod, LocalDpMod) for mod in mods or ())
 
 
 def protect(
@@ -87,6 +103,7 @@ def protect(
     call_next: App,
     guarded: bool = False,
     alone: Ask | None = None,
+    own_noise: bool = False,
 ) -> Message:
     """The protected reply to ``message``; every failure becomes an error reply.
 
@@ -100,13 +117,14 @@ def protect(
         guarded: whether the app is locked in, so that nobody needs to trust it.
         alone: what a training costs that a server asks for without Murmur; the client's noise is
             then all that there is (``minimum`` 1, ``colluders`` 0). None: it is refused.
+        own_noise: whether the app may add noise of its own, which is not counted.
 
     Returns:
         The reply, or an error reply where nothing may leave.
     """
     kind = message.metadata.message_type
     try:
-        device = Device.of(context, guarded)
+        device = replace(Device.of(context, guarded), own_noise=own_noise)
     except Exception as error:  # an owner's folder that cannot be read: nothing is touched
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
@@ -142,12 +160,14 @@ class Device:
         owned: whether an owner's folder says so; else it is a trial, whose policy allows everything
             and whose ledger is for that run alone.
         guarded: whether the app is locked in.
+        own_noise: whether the app may add noise of its own, as far as is known.
     """
 
     site: Site
     rules: OwnerRules
     owned: bool
     guarded: bool = False
+    own_noise: bool = False
 
     @classmethod
     def of(cls, context: Context, guarded: bool = False) -> "Device":
@@ -192,10 +212,14 @@ class Device:
     def facts(self) -> dict[str, bool]:
         """Returns facts for the server's statement; a device's own word, which nobody checks.
 
-        Names are those of ``murmur.flower.statement.FACTS``.
+        Names are those of ``murmur.flower.statement.FACTS``, and ``OWN_NOISE``.
         """
-        pinned = type(self.rules.peers) is PinnedKeys
-        return {"owned": self.owned, "pinned": pinned, "guarded": self.guarded}
+        return {
+            "owned": self.owned,
+            "pinned": type(self.rules.peers) is PinnedKeys,
+            "guarded": self.guarded,
+            protocol.OWN_NOISE: self.own_noise,
+        }
 
 
 def _keys(path: Path) -> list[bytes]:
@@ -478,13 +502,16 @@ class _Asked:
 
     def _advise(self, arrays: Mapping[str, NDArray]) -> None:
         """Say on this machine's own log what would take noise for nothing."""
-        still = [n for n in self.layout.trained if np.array_equal(arrays[n], self.base[n])]
+        trained = [name for name in self.layout.trained if self.base[name].size]
+        still = [name for name in trained if np.array_equal(arrays[name], self.base[name])]
         if still:
             log(
                 logging.WARNING,
                 "training has not changed %s; named in frozen=[...] it takes no noise",
                 ", ".join(still[:8]),
             )
+        if "opacus" in sys.modules and not self.device.own_noise:  # loaded by this training
+            log(logging.WARNING, protocol.NOT_COUNTED)
 
 
 class _AppsOwn:

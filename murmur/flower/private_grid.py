@@ -206,7 +206,7 @@ class PrivateGrid(GridWrapper):
             # Some may be away for a while; that ends no run of which rounds are paid for.
             lost = f"{len(nodes)} nodes, a sum needs at least {MIN_SUM_NODES}"
             return _errors(asked, f"round {number} was lost: {lost}")
-        self._require_cohort(nodes)
+        self._require_cohort(nodes, purpose)
         ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)))
         if number == 1 and purpose == "train":
             self._log_forecast(ask, len(nodes))
@@ -236,7 +236,7 @@ class PrivateGrid(GridWrapper):
             raise RunError(str(error)) from error
         return RecordDict({**content, name: self.model.restored(arrays)})
 
-    def _require_cohort(self, nodes: Sequence[int]) -> None:
+    def _require_cohort(self, nodes: Sequence[int], purpose: str) -> None:
         """Raises RunError where the nodes make no sum: fewer than three, or one of them twice.
 
         Warns of more than 100 in a simulation of the whole protocol.
@@ -246,7 +246,7 @@ class PrivateGrid(GridWrapper):
         if len(nodes) < MIN_SUM_NODES:
             raise RunError(
                 f"{len(nodes)} nodes: a sum needs at least {MIN_SUM_NODES}, of which one may side "
-                "with the server; sample more, or start more"
+                f"with the server; sample more (min_{purpose}_nodes={MIN_SUM_NODES}), or start more"
             )
         if len(nodes) > MAX_SIMULATED_NODES and not self.settings.simulated:
             log(
@@ -351,7 +351,8 @@ class PrivateGrid(GridWrapper):
                 unprotected += _NO_FUNCTION in str(reply.error.reason)
                 continue
             record = reply.content.config_records.get(protocol.DEVICE, ConfigRecord())
-            self.known[node] = {name: record.get(name) is True for name in FACTS}
+            names = (*FACTS, protocol.OWN_NOISE)
+            self.known[node] = {name: record.get(name) is True for name in names}
             self.started[node] = str(record.get(protocol.STARTED, ""))
         if unprotected == len(nodes):
             raise RunError(
@@ -359,6 +360,8 @@ class PrivateGrid(GridWrapper):
                 f"({unprotected} nodes); in client_app.py, in place of Flower's: from "
                 "murmur.flower import ClientApp"
             )
+        if not self.stated and any(fact[protocol.OWN_NOISE] for fact in self.known.values()):
+            log(logging.WARNING, protocol.NOT_COUNTED)
 
     def _for_strategy(
         self,
@@ -432,17 +435,15 @@ class PrivateGrid(GridWrapper):
             self.stated = True
 
 
-class NotReleasedError(KeyError):
+class NotReleasedError(RunError):
     """A strategy looks for a metric that no client has released; the text says how to name it."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ReleasedMetrics(MetricRecord):
     """Metrics as clients release them: the means of those that were named, and weight 1.
 
-    Looking for any other raises NotReleasedError.
+    Looking for any other raises NotReleasedError, in whichever way: a default in its place would
+    look like a measurement.
 
     Args:
         purpose: "train" or "evaluate", for the error's advice.
@@ -453,15 +454,29 @@ class ReleasedMetrics(MetricRecord):
     def __init__(self, purpose: str, weight: str, metrics: Mapping[str, float]) -> None:
         super().__init__({weight: 1, **metrics})
         self.purpose = purpose
+        self.missed: list[object] = []
+
+    def __contains__(self, name: object) -> bool:
+        self._look_for(name)
+        return True
 
     def __getitem__(self, name: str) -> Any:
-        if name in self:
-            return super().__getitem__(name)
-        argument = "metrics" if self.purpose == "train" else "evaluate"
-        raise NotReleasedError(
-            f"{name}: was not released by the clients; name it with its range: "
-            f"{argument}={{{name!r}: (0, 1)}}"
-        )
+        self._look_for(name)
+        return super().__getitem__(name)
+
+    def _look_for(self, name: object) -> None:
+        if not super().__contains__(name):
+            self.missed.append(name)
+            self.require_no_other()
+
+    def require_no_other(self) -> None:
+        """Raises NotReleasedError where an unnamed metric was looked for, whoever caught it."""
+        if self.missed:
+            argument = "metrics" if self.purpose == "train" else "evaluate"
+            raise NotReleasedError(
+                f"{self.missed[0]}: was not released by the clients; name it with its range: "
+                f"{argument}={{{self.missed[0]!r}: (0, 1)}}"
+            )
 
 
 def _errors(asked: Sequence[Message], lost: str) -> list[Message]:

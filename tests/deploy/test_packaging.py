@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fl_app.tools.options import parser_of
 from murmur.privacy.policy import Policy
 
 PROJECT = Path(__file__).resolve().parents[2]
