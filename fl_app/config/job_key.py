@@ -18,6 +18,7 @@ MACHINE = (
     "compute",  # but for rounding; see PRECISION
     "tracking",
     "about",
+    "federation.offer_model",
     "privacy.search",  # what a choice among runs costs
     "dataset.root",
     "dataset.cache",

@@ -94,6 +94,7 @@ class FederationSettings:
         devices: settings of ``DeviceDataSpec`` where clients are on devices; None in simulations.
         enrolled: the table of devices' keys (``murmur.round.placement``), which the server reads.
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
+        offer_model: whether devices are sent the finished model (``fl_app.run.offer``).
     """
 
     num_clients: Count
@@ -109,6 +110,7 @@ class FederationSettings:
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
     peers: str | None = None
+    offer_model: Literal["never", "finite", "any"] = "finite"
 
     def __post_init__(self) -> None:
         if self.cohort_size > self.num_clients:

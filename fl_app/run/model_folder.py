@@ -30,6 +30,7 @@ from fl_app.config import plugins
 from fl_app.config.compose import require_known_classes
 from fl_app.config.errors import ConfigError
 from fl_app.run.hosts import build_model
+from fl_app.run.offer import FEATURES, WEIGHTS
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
 from murmur.files import owner_only_folder, replace_file
 from murmur.learning.data.cache import NEEDED
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 FOLDER = "model"
-WEIGHTS = "model.safetensors"
-FEATURES = "features.safetensors"
 CARD = "README.md"
 KEY = "murmur"  # of the metadata
 FORMAT = 1
@@ -69,8 +68,6 @@ def describe(
     assert isinstance(plain, dict)
     data = people.dataset
     names = data.classes or ()
-    features = {k: v for k, v in plain["features"].items() if k not in SERVERS_FEATURES}
-    features.pop("server_may_set", None)
     digest = None if people.fitted is None else people.fitted.digest
     return {
         "format": FORMAT,
@@ -78,14 +75,22 @@ def describe(
         "num_classes": data.num_classes,
         "classes": list(names) if len(names) == data.num_classes else None,
         "input": _without_paths("input", _input(plain["dataset"], images)),
-        "features": _without_paths("features", features),
         "features_digest": digest,
-        "model": _without_start(plain["model"]),
+        **settings_of(config),
         "own_classes": _own_files(plain["model"]),
         "personal": personal,
         "privacy": statement.to_dict(),
         "privacy_text": render(statement),
     }
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """The settings of model and features, as ``describe`` keeps them; a device's are the same."""
+    model: Any = OmegaConf.to_container(config.model, resolve=True)
+    features: Any = OmegaConf.to_container(config.features, resolve=True)
+    kept = {key: value for key, value in features.items() if key not in SERVERS_FEATURES}
+    kept.pop("server_may_set", None)
+    return {"features": _without_paths("features", kept), "model": _without_start(model)}
 
 
 def _input(dataset: Mapping[str, Any], images: Dataset) -> dict[str, Any]:

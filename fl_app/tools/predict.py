@@ -26,6 +26,7 @@ _OPSET = 17  # with layer normalisation, and read by every onnxruntime since 1.1
 def predict(argv: list[str]) -> int:
     """``murmur predict MODEL FILE ...``: print each input's class and all probabilities.
 
+    With ``--device`` the model is the one that a device has received, MODEL its state's folder.
     Pictures, folders of pictures, .npz and .npy arrays, tables (CSV, Parquet) and texts (one a
     line), whichever the model takes.
 
@@ -38,8 +39,14 @@ def predict(argv: list[str]) -> int:
     given = parser_of("predict").parse_args(argv)
     from fl_app.run.model_folder import SavedModel
 
-    model = SavedModel.load(given.model, given.file or ())
-    model.require_whole()
+    if given.device:
+        from fl_app.device.received import received_model
+
+        model, origin = received_model(given.model, given.client, given.file or ())
+        print(f"murmur: {origin}", file=sys.stderr)
+    else:
+        model = SavedModel.load(given.model, given.file or ())
+        model.require_whole()
     records = []
     for place in given.files:
         names, data = inputs_of(place, model)

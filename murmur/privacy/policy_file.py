@@ -2,7 +2,8 @@
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
 then a whole client, as each release states, and no assumption; ``ledger``, whose id is known only
-when it was begun; and ``guard``, without which no foreign app runs. Scalars are read as text and
+when it was begun; ``guard``, without which no foreign app runs; and ``model`` and ``model_mib``, on
+what a device keeps. Scalars are read as text and
 converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth value,
 and of a key given twice the last one counts.
 """
@@ -35,6 +36,8 @@ _DEFAULTS: dict[str, Any] = {
     "assumptions": [],
     "ledger": _ANY,
     "guard": None,
+    "model": "finite",
+    "model_mib": "256",
 }
 
 
@@ -64,6 +67,7 @@ def parse(content: bytes) -> dict[str, Any]:
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
     del fields["servers"]
+    fields["model_bytes"] = fields.pop("model_mib") * _MIB
     fields["epsilon_per_release"] = _per_release(plain["epsilon_per_release"], algorithms)
     limits = [fields["epsilon_per_lifetime"], *fields["epsilon_per_release"].values()]
     if math.inf in limits and not fields["allow_non_private"]:
@@ -342,4 +346,6 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,
     "guard": _guard,
+    "model": _one_of(_REFUSE, "finite", _ANY),
+    "model_mib": _count,
 }
