@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy_terms import ISOLATION, MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.policy_terms import MECHANISMS, AloneRules, GuardRules
 
 _MAX_FILE_BYTES = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -259,7 +259,8 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        value = {"without": [], "unprotected": _REFUSE, **value}
+        value = {"unprotected": _REFUSE, **value}
+        _require_whole(f"{key}.without", value.pop("without", []))
     plain = _mapping(key, value, _GUARD)
     found = {name: convert(f"{key}.{name}", plain[name]) for name, convert in _GUARD.items()}
     memory = found.pop("memory_mib") * _MIB
@@ -304,12 +305,13 @@ def _paths(key: str, value: object) -> tuple[Path, ...]:
     return paths
 
 
-def _without(key: str, value: object) -> tuple[str, ...]:
-    """Parts of ``ISOLATION``."""
-    names = _texts(key, value)
-    for name in names:
-        _one_of(*ISOLATION)(key, name)
-    return tuple(names)
+def _require_whole(key: str, value: object) -> None:
+    """ValueError where an old policy does without parts of what locks an app in."""
+    if value != []:
+        raise ValueError(
+            f"{key}={value!r:.60}: nothing is left out any more, bubblewrap locks an app in or "
+            "`murmur guard` does not start; take the key out"
+        )
 
 
 _epsilon = _bounded(0, math.inf)
@@ -325,7 +327,6 @@ _GUARD: dict[str, Callable[[str, Any], Any]] = {
     "memory_mib": _count,
     "disk_mib": _count,
     "processes": _count,
-    "without": _without,
     "unprotected": _unprotected,
 }
 
