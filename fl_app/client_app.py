@@ -19,6 +19,7 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.config import compose, instantiate, overrides, plugins, settings
 from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated
+from fl_app.run import offer
 from murmur.round.task import REFUSED, log_error, reply_to
 
 if TYPE_CHECKING:
@@ -83,13 +84,19 @@ def _on_device(
 ) -> Callable[[RecordDict], RecordDict]:
     """Returns the function that answers, once the policy holds and the device agrees to the run.
 
-    In this order: the owner's policy, before anything that a server has sent is read; whether the
+    In this order: the owner's policy, before anything that a server has sent is read; what keeps a
+    finished model that is offered (``fl_app.device.received``); whether the
     configuration is one that a server may ask for; then either the clients' part in a secure sum,
     which needs no model, or the host. Raises whatever forbids an answer.
     """
     plugins.forget()  # a device runs what its owner has installed
     site = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     site.require_policy()
+    if offer.is_offer(message.content):
+        from fl_app.device.received import receive
+
+        about = {"run_config": context.run_config, "run_id": context.run_id, "site": site}
+        return partial(receive, **about)
     from fl_app.device.agreement import device_config, run_name
 
     site = replace(site, run=run_name(context.run_config, context.run_id))

@@ -15,6 +15,7 @@ names, also those of our packages: a folder that is a Flower app with ``strategi
 A device ignores all this: there its owner installs what runs (``fl_app.device.agreement``).
 """
 
+import ast
 import hashlib
 import importlib
 import os
@@ -121,11 +122,35 @@ def file_of(target: str) -> Path | None:
     """The user's own Python file that ``target`` names a class of; None: it is nobody's own."""
     module = target.removeprefix(".").rpartition(".")[0]
     homes = _homes(module)
-    if not homes:
-        return None
-    place = homes[0].joinpath(*module.split("."))
-    file = place.with_suffix(".py")
-    return file if file.is_file() else place / "__init__.py"
+    return _file(homes[0].joinpath(*module.split("."))) if homes else None
+
+
+def imports_of(file: Path) -> set[Path]:
+    """The user's own Python files that ``file`` imports, and those that they import in turn."""
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        for place in _imported(waiting.pop()):
+            if place != file and place not in found:
+                found.add(place)
+                waiting.append(place)
+    return found
+
+
+def _imported(file: Path) -> list[Path]:
+    """The files that a file imports relatively, which is how own files import one another."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        package = file.parents[node.level - 1]
+        if node.module is not None:
+            package = package.joinpath(*node.module.split("."))
+        for place in (package, *(package / name.name for name in node.names)):
+            module = _file(place)
+            if module is not None:
+                found.append(module)
+    return found
 
 
 def _homes(module: str) -> list[Path]:
@@ -138,8 +163,15 @@ def _is_file(folder: Path, module: str) -> bool:
     names = module.split(".")
     if not all(name.isidentifier() for name in names):
         return False  # no way out of the folder
-    place = folder.joinpath(*names)
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    return _file(folder.joinpath(*names)) is not None
+
+
+def _file(place: Path) -> Path | None:
+    """The file of the module or package at ``place``, a path without its ending."""
+    for file in (place.with_suffix(".py"), place / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
 
 
 def _package(folder: Path) -> str:

@@ -96,6 +96,7 @@ class FederationSettings:
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
         server_key: the file of the key that signs what clients are asked; None: a simulation makes
             one in its folder, and a run on devices signs nothing.
+        offer_model: whether devices are sent the finished model (``fl_app.run.offer``).
     """
 
     num_clients: Count
@@ -112,6 +113,7 @@ class FederationSettings:
     enrolled: str | None = None
     peers: str | None = None
     server_key: str | None = None
+    offer_model: Literal["never", "finite", "any"] = "finite"
 
     def __post_init__(self) -> None:
         if self.cohort_size > self.num_clients:

@@ -6,7 +6,8 @@
 2. lets Flower's ``start`` do the rounds. Whenever a round has a new model, ``_keep_trained`` has it
    on disk before anything follows from it. After each round, and once before the first,
    ``_after_round`` evaluates and writes the row;
-3. writes the privacy statement, the model and the final figures (``_finish``).
+3. writes the privacy statement, the model and the final figures (``_finish``);
+4. on devices, sends them the model (``_offer``).
 
 Where the accountant fails after clients have answered, the run goes on: what they have paid for is
 not lost. Its rows and figures have no ε, its statement says what was charged, and the error is
@@ -16,6 +17,7 @@ So a run that is killed at any instant goes on without a client answering twice 
 without noise of the server being drawn twice for one model.
 """
 
+import logging
 import math
 import os
 import time
@@ -26,15 +28,16 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.common import log
 from flwr.serverapp import Grid
 from omegaconf import OmegaConf
 
 from fl_app.config.compose import changed
 from fl_app.config.errors import ConfigError
-from fl_app.run import model_folder, provenance, results, server
+from fl_app.run import model_folder, offer, provenance, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
-from fl_app.run.scores import leading_score
+from fl_app.run.scores import TASK_SCORES, leading_score
 from fl_app.run.signing import signer_of
 from fl_app.run.validated import ValidatedRun
 from fl_app.tracking import RunHealth
@@ -43,7 +46,8 @@ from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
-from murmur.round.placement import SimulatedPlacement
+from murmur.round.placement import DevicePlacement, SimulatedPlacement
+from murmur.round.task import in_words
 
 PARTITION_CLIENTS = 1000  # whose classes are counted for the report
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -114,6 +118,7 @@ class Experiment:
         final = self._finish(array_from_bytes(arrays["model"].data))
         if self.failed is not None:
             raise self.failed
+        self._offer(grid)
         return final
 
     def _begin(self) -> np.ndarray:
@@ -427,6 +432,10 @@ class Experiment:
             "failed": sum(len(row["failed"]) for row in rows),
             "seconds": round(time.monotonic() - self.started, 3),
         }
+        for name in TASK_SCORES.get(self.config.task, ()):
+            final.setdefault(name, rows[-1].get(name))
+        if final.get("r2") is not None:
+            final["at_chance"] = final["r2"] <= 0
         score = leading_score(self.config)
         if score != "accuracy":
             values = [row[score] for row in rows if score in row and row["round"] > 0]
@@ -465,11 +474,32 @@ class Experiment:
         personal = self.strategy.rounds.own_models is not None
         about = model_folder.describe(self.config, people, images.dataset, statement, personal)
         plain: Any = OmegaConf.to_container(self.config, resolve=True)
-        named = ("accuracy", *self.strategy.setup.metrics)
+        named = (*TASK_SCORES.get(self.config.task, ("accuracy",)), *self.strategy.setup.metrics)
         scores = {name: final[name] for name in named if final.get(name) is not None}
         card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)
         model_folder.write(self.folder.path, weights, about, people.fitted, card)
         model_folder.check(self.folder.path, test, people.dataset.test.images, self.trainer)
+
+    def _offer(self, grid: Grid) -> None:
+        """Send the model to the devices that took part, where the run offers it.
+
+        What goes wrong is logged: the run itself is complete.
+        """
+        placement = self.strategy.setup.placement
+        statement = Statement.from_dict(self.folder.statement())
+        wanted = offer.is_due(self.federation.offer_model, statement)
+        if not wanted or not isinstance(placement, DevicePlacement):
+            return
+        model = self.folder.path / model_folder.FOLDER
+        clients = self.strategy.rounds.participations
+        try:
+            sent, answered = offer.send(
+                grid, model, placement.enrolment, clients, self.federation.round_timeout
+            )
+        except Exception as error:
+            log(logging.WARNING, "the model was not offered (%s)", in_words(error))
+            return
+        log(logging.INFO, "the model was offered to %d devices; %d answered", sent, answered)
 
     def _statement(self) -> Statement:
         """The run's; on seeded noise it is void, and without ε where the accountant fails."""

@@ -102,6 +102,7 @@ def build_trainer(
             exact_stack=compute.stack == 1,
             fused=compute.fused,
             precision=compute.precision,
+            objective=dataset.objective,
         )
     except ValueError as error:
         group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,13 @@ from fl_app.config import plugins
 from fl_app.config.compose import require_known_classes
 from fl_app.config.errors import ConfigError
 from fl_app.run.hosts import build_model
+from fl_app.run.offer import FEATURES, WEIGHTS
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
 from murmur.files import owner_only_folder, replace_file
+from murmur.learning.data.cache import NEEDED
 from murmur.learning.data.examples import Dataset
 from murmur.learning.features.components import BLOCK_IMAGES, Components, Features, Fitted
+from murmur.learning.objective import Objective
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
@@ -42,8 +45,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 FOLDER = "model"
-WEIGHTS = "model.safetensors"
-FEATURES = "features.safetensors"
 CARD = "README.md"
 KEY = "murmur"  # of the metadata
 FORMAT = 1
@@ -68,23 +69,43 @@ def describe(
     assert isinstance(plain, dict)
     data = people.dataset
     names = data.classes or ()
-    features = {k: v for k, v in plain["features"].items() if k not in SERVERS_FEATURES}
-    features.pop("server_may_set", None)
     digest = None if people.fitted is None else people.fitted.digest
     return {
         "format": FORMAT,
         "input_shape": list(data.input_shape),
         "num_classes": data.num_classes,
         "classes": list(names) if len(names) == data.num_classes else None,
+        **_task_of(data.objective),
         "input": _without_paths("input", _input(plain["dataset"], images)),
-        "features": _without_paths("features", features),
         "features_digest": digest,
-        "model": _without_start(plain["model"]),
+        **settings_of(config),
         "own_classes": _own_files(plain["model"]),
         "personal": personal,
         "privacy": statement.to_dict(),
         "privacy_text": render(statement),
     }
+
+
+def _task_of(objective: Objective) -> dict[str, Any]:
+    """A task other than classification, with the range of a regression's labels."""
+    return {} if objective.has_classes else {"task": asdict(objective)}
+
+
+def objective_of(about: Mapping[str, Any]) -> Objective:
+    """The task of a model by its metadata; ConfigError where it is none."""
+    try:
+        return Objective(**about.get("task", {}))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the model's task cannot be read ({error})") from error
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """The settings of model and features, as ``describe`` keeps them; a device's are the same."""
+    model: Any = OmegaConf.to_container(config.model, resolve=True)
+    features: Any = OmegaConf.to_container(config.features, resolve=True)
+    kept = {key: value for key, value in features.items() if key not in SERVERS_FEATURES}
+    kept.pop("server_may_set", None)
+    return {"features": _without_paths("features", kept), "model": _without_start(model)}
 
 
 def _input(dataset: Mapping[str, Any], images: Dataset) -> dict[str, Any]:
@@ -123,19 +144,29 @@ def _without_paths(group: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digest_of(path: Path) -> str | None:
-    """SHA-256 of a file; None of a folder or a package, whose digest the features have."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    """SHA-256 of a file or an encoder's folder; None of a package, whose digest features have."""
+    if path.is_file():
+        return _sha256(path)
+    found = [_sha256(path / name) for name in NEEDED if (path / name).is_file()]
+    return hashlib.sha256(" ".join(found).encode()).hexdigest() if found else None
 
 
-def _own_files(model: Any) -> list[dict[str, str]]:
-    """The user's own classes among a model's settings: target, and digest of the file."""
-    found = []
-    for target in _targets(model):
-        file = plugins.file_of(target)
-        if file is not None:
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            found.append({"target": target, "sha256": digest})
-    return found
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _own_files(model: Any) -> list[dict[str, Any]]:
+    """The user's own classes among a model's settings: target, and digests of their files."""
+    return [
+        {"target": target, "sha256": _sha256(file), "imports": _imports(file)}
+        for target in _targets(model)
+        if (file := plugins.file_of(target)) is not None
+    ]
+
+
+def _imports(file: Path) -> list[str]:
+    """The digests of the user's own files that ``file`` imports, sorted."""
+    return sorted(_sha256(place) for place in plugins.imports_of(file))
 
 
 def _targets(settings: Any) -> Iterator[str]:
@@ -211,7 +242,9 @@ class SavedModel:
             require_known_classes(whole)
             channels, height, width = about["input_shape"]
             shape = (channels, height, width)
-            trainer = Trainer(build_model(whole.model), shape, about["num_classes"])
+            trainer = Trainer(
+                build_model(whole.model), shape, about["num_classes"], objective=objective_of(about)
+            )
         state = trainer.flat.module.state_dict()
         known = {name: tensor.shape for name, tensor in tensors.items()}
         if any(known.get(name) != tuple(tensor.shape) for name, tensor in state.items()):
@@ -252,14 +285,22 @@ class SavedModel:
             images = self.features.apply(self.fitted, images)
         return self.trainer.logits(images)
 
-    def probabilities(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Each class's probability (N, classes) for data as the data set gives them."""
-        from scipy.special import softmax
+    @property
+    def objective(self) -> Objective:
+        """What it predicts."""
+        return self.trainer.objective
 
-        return softmax(self.logits(images).astype(np.float64), axis=1)
+    def predictions(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Predictions for data as the data set gives them (``Objective.predictions``).
+
+        Probabilities (N, classes) or (N, labels), or numbers (N, 1) in the label's unit.
+        """
+        return self.objective.predictions(self.logits(images))
 
     def network(self) -> "nn.Sequential":
         """Features and model as one PyTorch module: data as the data set gives them, to logits.
+
+        Of a regression to numbers (n, 1) in the label's unit.
 
         Raises:
             ConfigError: the features cannot be written as a network.
@@ -274,6 +315,11 @@ class SavedModel:
             except ValueError as error:
                 raise ConfigError(str(error)) from error
             parts.insert(0, first)
+        if self.objective.kind == "regression":
+            units = nn.Linear(1, 1).requires_grad_(False)
+            units.weight.fill_(self.objective.half_width)
+            units.bias.fill_(self.objective.centre)
+            parts.append(units)
         return nn.Sequential(*parts).eval()
 
 
@@ -373,9 +419,9 @@ def _with_files(
 
 
 def _is_that(place: Path, named: Mapping[str, Any]) -> bool:
-    if named["sha256"] is None:  # a folder or a package: the features' digest tells
+    if named["sha256"] is None:  # a package: the features' digest tells
         return place.name == named["name"]
-    return place.is_file() and _digest_of(place) == named["sha256"]
+    return _digest_of(place) == named["sha256"]
 
 
 def _place_in_run(run: Path, group: str, key: str) -> list[Path]:
@@ -390,26 +436,35 @@ def _place_in_run(run: Path, group: str, key: str) -> list[Path]:
 
 @contextmanager
 def _own_classes_of(run: Path, about: Mapping[str, Any]) -> Iterator[None]:
-    """While it lasts, the user's own classes are found in the folders that the run recorded.
+    """While it lasts, the user's own classes are found, in this process's folders or the run's.
 
     Raises:
         ConfigError: a file has changed since, or is not there.
     """
     from fl_app.run.provenance import read_provenance
 
-    before = os.environ.get(plugins.VARIABLE)
-    recorded = read_provenance(run).get("config_dirs")
-    if before is None and recorded:
-        os.environ[plugins.VARIABLE] = recorded
+    before = os.environ.get(plugins.VARIABLE, "")
+    recorded = read_provenance(run).get("config_dirs", "")
     try:
-        for own in about.get("own_classes", ()):
-            file = plugins.file_of(own["target"])
-            if file is None or hashlib.sha256(file.read_bytes()).hexdigest() != own["sha256"]:
-                raise ConfigError(
-                    f"{own['target']}: is not here as the run used it; name its folder with "
-                    f"{plugins.OPTION}"
-                )
+        missing = _missing(about)
+        if missing and recorded:
+            os.environ[plugins.VARIABLE] = recorded
+            missing = _missing(about)
+        if missing:
+            raise ConfigError(
+                f"{missing[0]}: is not here as the run used it; name its folder with "
+                f"{plugins.OPTION}"
+            )
         yield
     finally:
-        if before is None:
-            os.environ.pop(plugins.VARIABLE, None)
+        os.environ[plugins.VARIABLE] = before
+
+
+def _missing(about: Mapping[str, Any]) -> list[str]:
+    """The model's own classes whose files this process does not find as the run used them."""
+    missing = []
+    for own in about.get("own_classes", ()):
+        file = plugins.file_of(own["target"])
+        if file is None or _sha256(file) != own["sha256"] or _imports(file) != own["imports"]:
+            missing.append(own["target"])
+    return missing

@@ -15,12 +15,8 @@ must last from one to the next is in the device's folder, never in memory.
 
 import logging
 import os
-import shutil
-import stat
-import tempfile
-import time
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,12 +27,14 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp as FlowerClientApp
+from flwr.clientapp.mod import LocalDpMod
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from murmur.compat.flower_messages import with_content
 from murmur.flower import ask as protocol
+from murmur.flower import trials
 from murmur.flower.ask import Ask, AskedCodec, Layout
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Event
@@ -64,7 +62,6 @@ App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
 
 OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
-_TRIAL_SECONDS = 24 * 3600.0
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
 
 
@@ -73,12 +70,26 @@ class ClientApp(FlowerClientApp):
 
     Whether a reply is protected does not depend on what the app's functions return or raise. Under
     a strategy that is not wrapped in ``private`` nothing is computed, and every question is
-    refused.
+    refused. Noise of the app's own is not counted, and the statement says so.
     """
+
+    def __init__(self, client_fn: Any = None, mods: list[Any] | None = None) -> None:
+        super().__init__(client_fn, mods)
+        self._has_noise = _has_noise(mods)
+
+    def train(self, action: str = "default", *, mods: list[Any] | None = None) -> Callable:
+        """Registers a function that trains, as Flower's own does."""
+        self._has_noise = self._has_noise or _has_noise(mods)
+        return super().train(action, mods=mods)
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; Flower calls it, in whichever process the client runs."""
-        return protect(message, context, super().__call__)
+        own_noise = self._has_noise or "opacus" in sys.modules
+        return protect(message, context, super().__call__, own_noise=own_noise)
+
+
+def _has_noise(mods: list[Any] | None) -> bool:
+    return any(isinstance(mod, LocalDpMod) for mod in mods or ())
 
 
 def protect(
@@ -87,6 +98,7 @@ def protect(
     call_next: App,
     guarded: bool = False,
     alone: Ask | None = None,
+    own_noise: bool = False,
 ) -> Message:
     """The protected reply to ``message``; every failure becomes an error reply.
 
@@ -100,13 +112,14 @@ def protect(
         guarded: whether the app is locked in, so that nobody needs to trust it.
         alone: what a training costs that a server asks for without Murmur; the client's noise is
             then all that there is (``minimum`` 1, ``colluders`` 0). None: it is refused.
+        own_noise: whether the app may add noise of its own, which is not counted.
 
     Returns:
         The reply, or an error reply where nothing may leave.
     """
     kind = message.metadata.message_type
     try:
-        device = Device.of(context, guarded)
+        device = replace(Device.of(context, guarded), own_noise=own_noise)
     except Exception as error:  # an owner's folder that cannot be read: nothing is touched
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
@@ -142,12 +155,14 @@ class Device:
         owned: whether an owner's folder says so; else it is a trial, whose policy allows everything
             and whose ledger is for that run alone.
         guarded: whether the app is locked in.
+        own_noise: whether the app may add noise of its own, as far as is known.
     """
 
     site: Site
     rules: OwnerRules
     owned: bool
     guarded: bool = False
+    own_noise: bool = False
 
     @classmethod
     def of(cls, context: Context, guarded: bool = False) -> "Device":
@@ -167,7 +182,9 @@ class Device:
         run = f"run-{context.run_id}"
         named = context.node_config.get(_FOLDER, os.environ.get("MURMUR_DEVICE"))
         if named is None:
-            site = SimulatedSite(_trial_folder(run, context.node_id), run, Policy.simulation())
+            site = SimulatedSite(
+                trials.folder_of(context.run_id, context.node_id), run, Policy.simulation()
+            )
             return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
         if not named:
             raise ValueError(
@@ -192,10 +209,14 @@ class Device:
     def facts(self) -> dict[str, bool]:
         """Returns facts for the server's statement; a device's own word, which nobody checks.
 
-        Names are those of ``murmur.flower.statement.FACTS``.
+        Names are those of ``murmur.flower.statement.FACTS``, and ``OWN_NOISE``.
         """
-        pinned = type(self.rules.peers) is PinnedKeys
-        return {"owned": self.owned, "pinned": pinned, "guarded": self.guarded}
+        return {
+            "owned": self.owned,
+            "pinned": type(self.rules.peers) is PinnedKeys,
+            "guarded": self.guarded,
+            protocol.OWN_NOISE: self.own_noise,
+        }
 
 
 def _keys(path: Path) -> list[bytes]:
@@ -209,34 +230,6 @@ def _keys(path: Path) -> list[bytes]:
     if not keys or any(len(key) != 32 for key in keys):
         raise ValueError(f"{path}: must have a public key of 64 hex digits in each line")
     return keys
-
-
-def _trial_folder(run: str, node: int) -> Path:
-    """Where a client without an owner's folder keeps a run's state, readable by its user only.
-
-    Under the machine's folder for temporary files, a folder for each run and node: nothing that a
-    trial spends counts in another one. The first one of a run removes those of old runs.
-    PermissionError where somebody else has made it, or can read it.
-    """
-    root = Path(tempfile.gettempdir()) / f"murmur-trials-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    about = root.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(f"{root}: is not this user's own folder; remove it")
-    folder = root / run / str(node)
-    if not folder.parent.exists():
-        _forget_trials(root)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def _forget_trials(root: Path) -> None:
-    """Remove the folders of runs that have asked nothing for a day; nobody says when one ends."""
-    for run in root.iterdir():
-        with suppress(OSError):  # another process removes it
-            asked = max(folder.stat().st_mtime for folder in (run, *run.iterdir()))
-            if asked < time.time() - _TRIAL_SECONDS:
-                shutil.rmtree(run)
 
 
 # Answering -------------------------------------------------------------------------------------
@@ -414,7 +407,7 @@ class _Asked:
 
         ValueError where 32 bits cannot hold the noise; the host then refuses, uncharged.
         """
-        size = len(self.ask.metrics)
+        size = self.ask.num_extra_entries
         if self.ask.purpose == "train":
             size += self.layout.size
         return self.ask.codec(size)
@@ -453,7 +446,7 @@ class _Asked:
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:
-        """Returns the clipped change of the app's ``reply`` (size,), then its metrics (m,).
+        """Returns the clipped change of the app's ``reply`` (size,), its metrics (m,), and the bit.
 
         Metrics are looked for in every metric record of the reply; arrays in the record of the name
         that was sent, or else in its only one. ValueError for what is no answer.
@@ -474,17 +467,24 @@ class _Asked:
         arrays = protocol.arrays_of(record)
         change = self.layout.change(self.base, arrays)
         self._advise(arrays)
-        return np.concatenate([clip_l2(change, self.ask.clip), metrics])
+        if not self.device.owned:
+            trials.note_length(self.device.site.folder, float(np.linalg.norm(change)))
+        clipped = clip_l2(change, self.ask.clip)
+        bit = self.ask.bit_vector(np.array_equal(clipped, change))
+        return np.concatenate([clipped, metrics, bit])
 
     def _advise(self, arrays: Mapping[str, NDArray]) -> None:
         """Say on this machine's own log what would take noise for nothing."""
-        still = [n for n in self.layout.trained if np.array_equal(arrays[n], self.base[n])]
+        trained = [name for name in self.layout.trained if self.base[name].size]
+        still = [name for name in trained if np.array_equal(arrays[name], self.base[name])]
         if still:
             log(
                 logging.WARNING,
                 "training has not changed %s; named in frozen=[...] it takes no noise",
                 ", ".join(still[:8]),
             )
+        if "opacus" in sys.modules and not self.device.own_noise:  # loaded by this training
+            log(logging.WARNING, protocol.NOT_COUNTED)
 
 
 class _AppsOwn:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from murmur.flower import ask as protocol
@@ -48,5 +49,6 @@ class ModelArrays:
             dtype = self.layout.trained.get(name)
             if dtype is None:
                 raise RunError(f"{name}: an array that the model did not begin with")
-            found[name] = Array(protocol.non_negative(name, array.numpy()).astype(dtype))
+            values = protocol.non_negative(name, array.numpy())
+            found[name] = Array(np.asarray(values, dtype))
         return ArrayRecord(found)

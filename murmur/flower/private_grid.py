@@ -27,8 +27,9 @@ from murmur.compat.flower_grid import DeviceGrid, GridWrapper
 from murmur.compat.flower_messages import with_content
 from murmur.files import owner_only_folder, replace_file
 from murmur.flower import ask as protocol
+from murmur.flower import trials
 from murmur.flower.ask import Ask
-from murmur.flower.forecast import LOUD_NOISE, forecast
+from murmur.flower.forecast import LOUD_NOISE, compared, forecast
 from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings
 from murmur.flower.statement import FACTS, statement_of
@@ -132,6 +133,7 @@ class PrivateGrid(GridWrapper):
             again.
         started: Digest of the run-config with which a node says that it was started.
         stated: Whether the log has named the statement's file.
+        clip: The clipping norm of the next training.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class PrivateGrid(GridWrapper):
         self.known: dict[int, dict[str, bool]] = {}
         self.started: dict[int, str] = {}
         self.stated = False
+        self.clip = settings.clip
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""
@@ -206,12 +209,15 @@ class PrivateGrid(GridWrapper):
             # Some may be away for a while; that ends no run of which rounds are paid for.
             lost = f"{len(nodes)} nodes, a sum needs at least {MIN_SUM_NODES}"
             return _errors(asked, f"round {number} was lost: {lost}")
-        self._require_cohort(nodes)
-        ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)))
+        self._require_cohort(nodes, purpose)
+        ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)), self.clip)
         if number == 1 and purpose == "train":
             self._log_forecast(ask, len(nodes))
         self._greet(nodes)
-        return self._summed(ask, kind, content, asked, timeout)
+        given = self._summed(ask, kind, content, asked, timeout)
+        if number == 1 and purpose == "train":
+            self._log_lengths(ask, len(nodes))
+        return given
 
     def _content(self, asked: Sequence[Message]) -> RecordDict:
         """Returns what all clients are sent, in the model's own types.
@@ -236,7 +242,7 @@ class PrivateGrid(GridWrapper):
             raise RunError(str(error)) from error
         return RecordDict({**content, name: self.model.restored(arrays)})
 
-    def _require_cohort(self, nodes: Sequence[int]) -> None:
+    def _require_cohort(self, nodes: Sequence[int], purpose: str) -> None:
         """Raises RunError where the nodes make no sum: fewer than three, or one of them twice.
 
         Warns of more than 100 in a simulation of the whole protocol.
@@ -246,7 +252,7 @@ class PrivateGrid(GridWrapper):
         if len(nodes) < MIN_SUM_NODES:
             raise RunError(
                 f"{len(nodes)} nodes: a sum needs at least {MIN_SUM_NODES}, of which one may side "
-                "with the server; sample more, or start more"
+                f"with the server; sample more (min_{purpose}_nodes={MIN_SUM_NODES}), or start more"
             )
         if len(nodes) > MAX_SIMULATED_NODES and not self.settings.simulated:
             log(
@@ -272,6 +278,19 @@ class PrivateGrid(GridWrapper):
                 normalised[0],
             )
 
+    def _log_lengths(self, ask: Ask, clients: int) -> None:
+        """Logs how long changes were before clipping, where trials on this machine kept it.
+
+        So it is in a simulation. Nothing of it travels: whoever reads these files can read the
+        data, too.
+        """
+        lengths = trials.lengths_of(self._grid.run.run_id)
+        if not lengths:
+            return
+        loud, _ = forecast(ask, self.model.layout.size, clients)
+        is_far, line = compared(ask, loud, lengths)
+        log(logging.WARNING if is_far else logging.INFO, line)
+
     def _summed(
         self,
         ask: Ask,
@@ -290,7 +309,7 @@ class PrivateGrid(GridWrapper):
         noise.
         """
         nodes = [message.metadata.dst_node_id for message in asked]
-        size = len(ask.metrics)
+        size = ask.num_extra_entries
         if ask.purpose == "train":
             size += self.model.layout.size
         try:
@@ -351,7 +370,8 @@ class PrivateGrid(GridWrapper):
                 unprotected += _NO_FUNCTION in str(reply.error.reason)
                 continue
             record = reply.content.config_records.get(protocol.DEVICE, ConfigRecord())
-            self.known[node] = {name: record.get(name) is True for name in FACTS}
+            names = (*FACTS, protocol.OWN_NOISE)
+            self.known[node] = {name: record.get(name) is True for name in names}
             self.started[node] = str(record.get(protocol.STARTED, ""))
         if unprotected == len(nodes):
             raise RunError(
@@ -359,6 +379,8 @@ class PrivateGrid(GridWrapper):
                 f"({unprotected} nodes); in client_app.py, in place of Flower's: from "
                 "murmur.flower import ClientApp"
             )
+        if not self.stated and any(fact[protocol.OWN_NOISE] for fact in self.known.values()):
+            log(logging.WARNING, protocol.NOT_COUNTED)
 
     def _for_strategy(
         self,
@@ -387,8 +409,19 @@ class PrivateGrid(GridWrapper):
             return _errors(asked, _lost(ask, outcome))
         codec = ask.codec(outcome.total.size)
         mean = codec.mean(outcome.total, outcome.weight)
-        changes = mean[: len(mean) - len(ask.metrics)]
-        metrics = ask.metric_means(mean[len(changes) :])
+        changes = mean[: len(mean) - ask.num_extra_entries]
+        metrics = ask.metric_means(mean[len(changes) :][: len(ask.metrics)])
+        if ask.bit_weight and self.settings.adaptive is not None:
+            share = ask.short_share(float(mean[-1]))
+            self.clip = self.settings.adaptive.next_norm(ask.clip, share)
+            log(
+                logging.INFO,
+                "round %d: about %.0f%% of changes were within clip=%.3g; the next is %.3g",
+                ask.round,
+                100 * share,
+                ask.clip,
+                self.clip,
+            )
         name, arrays = protocol.array_record(content)
         new = {}
         if ask.purpose == "train":
@@ -432,17 +465,15 @@ class PrivateGrid(GridWrapper):
             self.stated = True
 
 
-class NotReleasedError(KeyError):
+class NotReleasedError(RunError):
     """A strategy looks for a metric that no client has released; the text says how to name it."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ReleasedMetrics(MetricRecord):
     """Metrics as clients release them: the means of those that were named, and weight 1.
 
-    Looking for any other raises NotReleasedError.
+    Looking for any other raises NotReleasedError, in whichever way: a default in its place would
+    look like a measurement.
 
     Args:
         purpose: "train" or "evaluate", for the error's advice.
@@ -453,15 +484,29 @@ class ReleasedMetrics(MetricRecord):
     def __init__(self, purpose: str, weight: str, metrics: Mapping[str, float]) -> None:
         super().__init__({weight: 1, **metrics})
         self.purpose = purpose
+        self.missed: list[object] = []
+
+    def __contains__(self, name: object) -> bool:
+        self._look_for(name)
+        return True
 
     def __getitem__(self, name: str) -> Any:
-        if name in self:
-            return super().__getitem__(name)
-        argument = "metrics" if self.purpose == "train" else "evaluate"
-        raise NotReleasedError(
-            f"{name}: was not released by the clients; name it with its range: "
-            f"{argument}={{{name!r}: (0, 1)}}"
-        )
+        self._look_for(name)
+        return super().__getitem__(name)
+
+    def _look_for(self, name: object) -> None:
+        if not super().__contains__(name):
+            self.missed.append(name)
+            self.require_no_other()
+
+    def require_no_other(self) -> None:
+        """Raises NotReleasedError where an unnamed metric was looked for, whoever caught it."""
+        if self.missed:
+            argument = "metrics" if self.purpose == "train" else "evaluate"
+            raise NotReleasedError(
+                f"{self.missed[0]}: was not released by the clients; name it with its range: "
+                f"{argument}={{{self.missed[0]!r}: (0, 1)}}"
+            )
 
 
 def _errors(asked: Sequence[Message], lost: str) -> list[Message]:

@@ -11,11 +11,13 @@ clients are asked.
 """
 
 import inspect
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from types import MethodType
+from typing import Any, Literal
 
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     FedAdagrad,
@@ -31,12 +33,37 @@ from flwr.serverapp.strategy import (
 from murmur.checks import require_positive, require_probability
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.flower.model_arrays import ModelArrays
-from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings, Ranges, named_ranges
+from murmur.flower.privacy_settings import (
+    ADAPTIVE,
+    MIN_SUM_NODES,
+    PrivacySettings,
+    Ranges,
+    named_ranges,
+)
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
 from murmur.round.task import RunError
 
 # Flower's strategies whose ``aggregate_train`` depends on the mean of the replies alone.
 AVERAGING = (FedAvg, FedAvgM, FedProx, FedAdam, FedYogi, FedAdagrad)
+_OWN = ("_strategy", "_privacy_settings", "_started")  # attributes of ``Private`` itself
+# Methods that ``start`` alone may call: whoever calls them otherwise has replaced it.
+_OF_START = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+
+
+class _SentenceAlone(logging.Filter):
+    """Leaves out the traceback where Flower logs what ended a run and its user can mend it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True: every record is logged, that of a RunError by its sentence alone."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, RunError):
+            record.msg = f"{record.getMessage()}: {error}"
+            record.args = None
+            record.exc_info = None
+        return True
+
+
+_SENTENCE_ALONE = _SentenceAlone()
 
 
 def private(
@@ -44,7 +71,7 @@ def private(
     *,
     epsilon: float,
     delta: float,
-    clip: float,
+    clip: float | Literal["adaptive"],
     metrics: Ranges | None = None,
     evaluate: Ranges | None = None,
     frozen: Sequence[str] = (),
@@ -61,7 +88,9 @@ def private(
         epsilon: Of all that the run ever asks of one client: training, metrics and evaluation
             together. Finite and above 0.
         delta: The same budget's, in (0, 1).
-        clip: The L2 norm to which each client's change of the model is clipped, above 0.
+        clip: The L2 norm to which each client's change of the model is clipped, above 0; or
+            "adaptive": it starts at 0.1 and follows the median length of changes, of which each
+            client releases one more noised number.
         metrics: Metrics that clients release in training, each with its range:
             ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is released.
         evaluate: The same in evaluation; without it no evaluation is asked for.
@@ -77,6 +106,12 @@ def private(
     """
     require_positive("epsilon", epsilon)
     require_probability("delta", delta)
+    adaptive = None
+    if isinstance(clip, str):
+        if clip != "adaptive":
+            raise ValueError(f"clip={clip!r}: must be a number above 0, or 'adaptive'")
+        adaptive = ADAPTIVE
+        clip = adaptive.norm
     require_positive("clip", clip)
     settings = PrivacySettings(
         epsilon=epsilon,
@@ -85,6 +120,7 @@ def private(
         metrics={"train": named_ranges(metrics), "evaluate": named_ranges(evaluate)},
         frozen=tuple(frozen),
         simulated=simulated,
+        adaptive=adaptive,
     )
     return Private(strategy, settings)
 
@@ -93,8 +129,12 @@ class Private:
     """A strategy, protected; everything but ``start`` is the strategy's own.
 
     One object is one run, since its budget is meant for one. Attributes that are not its own are
-    those of the strategy, so that an app may go on reading them.
+    those of the strategy, so that an app may go on reading and setting them.
     """
+
+    _strategy: Strategy
+    _privacy_settings: PrivacySettings
+    _started: bool
 
     def __init__(self, strategy: Strategy, settings: PrivacySettings) -> None:
         self._strategy = strategy
@@ -102,7 +142,20 @@ class Private:
         self._started = False
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_START:
+            raise RunError(
+                f"{name}: only private(...)'s own start calls it, and here something around it "
+                "does; put private(...) outermost, its noise takes the place of a wrapper's"
+            )
         return getattr(self._strategy, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            super().__setattr__(name, value)
+        elif hasattr(type(self), name):
+            raise AttributeError(f"{name}: is private(...)'s own; set it on the strategy before")
+        else:
+            setattr(self._strategy, name, value)
 
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
         """Calls the strategy's own ``start``, over protected rounds.
@@ -121,24 +174,57 @@ class Private:
             raise RunError(
                 "one private(...) is one run, whose budget is spent in it; make another one"
             )
-        given = inspect.signature(self._strategy.start).bind(grid, *args, **kwargs)
-        given.apply_defaults()
-        asked = given.arguments
+        asked = _arguments_of_start(self._strategy, grid, args, kwargs)
         model = ModelArrays(asked["initial_arrays"], self._privacy_settings.frozen)
         settings = replace(self._privacy_settings, rounds=asked["num_rounds"])
         require_averaging(self._strategy)
         require_released_metrics(self._strategy, settings)
         self._started = True
+        logging.getLogger("flwr").addFilter(_SENTENCE_ALONE)
         limit_replies()
         pull_parts_soon()
-        asked["grid"] = PrivateGrid(grid, self._strategy, model, settings)
+        own_grid = next(iter(asked))  # the name of the first parameter
+        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings)
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
             asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))
-        result = self._strategy.start(*given.args, **given.kwargs)
+        result = self._strategy.start(**asked)
         if result.arrays:
             result.arrays = model.restored(result.arrays)
         return result
+
+
+def _arguments_of_start(
+    strategy: Strategy, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of ``strategy.start`` by name, the grid first, with defaults.
+
+    A ``start`` that hands on ``*args, **kwargs`` is taken to have Flower's parameters. RunError
+    where the model cannot be found among them: the noise is made for it.
+    """
+    signature = inspect.signature(strategy.start)
+    if not {"initial_arrays", "num_rounds"} <= signature.parameters.keys():
+        signature = inspect.signature(MethodType(Strategy.start, strategy))
+    try:
+        given = signature.bind(grid, *args, **kwargs)
+    except TypeError as error:
+        raise RunError(f"{type(strategy).__name__}.start: {error}") from error
+    given.apply_defaults()
+    asked = dict(given.arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            asked.update(asked.pop(name))
+        elif parameter.kind is parameter.VAR_POSITIONAL and not asked[name]:
+            del asked[name]
+    if (
+        not isinstance(asked["initial_arrays"], ArrayRecord)
+        or next(iter(asked.values())) is not grid
+    ):
+        raise RunError(
+            f"{type(strategy).__name__}.start: must take the grid first, and name initial_arrays "
+            "and num_rounds, for which the noise is made"
+        )
+    return asked
 
 
 def require_averaging(strategy: Strategy) -> None:
@@ -163,16 +249,21 @@ def require_averaging(strategy: Strategy) -> None:
 
 
 def require_released_metrics(strategy: Strategy, settings: PrivacySettings) -> None:
-    """Raises NotReleasedError where the strategy's function of metrics looks for an unnamed one.
+    """Raises NotReleasedError where a strategy's function of metrics looks for an unnamed one.
 
-    It is called with the middles of the named ranges, before anybody is asked.
+    It is called with the middles of the named ranges, before anybody is asked; that of evaluations
+    only where clients evaluate. What it makes of the error does not matter.
     """
-    average = getattr(strategy, "train_metrics_aggr_fn", None)
-    if average is None:
-        return
     key = weight_key(strategy)
-    middles = {name: (low + high) / 2 for name, low, high in settings.metrics["train"]}
-    replies = []
-    for _ in range(MIN_SUM_NODES):
-        replies.append(RecordDict({"metrics": ReleasedMetrics("train", key, middles)}))
-    average(replies, key)
+    for purpose in ("train", "evaluate"):
+        average = getattr(strategy, f"{purpose}_metrics_aggr_fn", None)
+        named = settings.metrics[purpose]
+        if average is None or (purpose == "evaluate" and not named):
+            continue
+        middles = {name: (low + high) / 2 for name, low, high in named}
+        metrics = [ReleasedMetrics(purpose, key, middles) for _ in range(MIN_SUM_NODES)]
+        try:
+            average([RecordDict({"metrics": each}) for each in metrics], key)
+        finally:
+            for each in metrics:
+                each.require_no_other()

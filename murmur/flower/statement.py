@@ -71,6 +71,9 @@ def statement_of(
         without = sum(not fact.get(name) for fact in facts)
         if without:
             warnings.append(f"{sentence} ({without} of {len(facts)} nodes)")
+    noisy = sum(bool(fact.get(protocol.OWN_NOISE)) for fact in facts)
+    if noisy:
+        warnings.append(f"{protocol.NOT_COUNTED} ({noisy} of {len(facts)} nodes)")
     stated_by = Statement.of
     if error is not None:
         stated_by = partial(Statement.without_epsilon, error)

@@ -91,6 +91,9 @@ class Policy:
         allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
         allow_non_private: whether anything may leave without protection.
         guard: what a foreign app is locked in with; None: no such app runs here.
+        model: whether a run's model is kept: "refuse", "finite" (where a finite ε covers whoever
+            sees it, by the server's word), or "any".
+        model_bytes: the most that such a model may have.
     """
 
     source: str
@@ -110,6 +113,8 @@ class Policy:
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
     guard: GuardRules | None = None
+    model: str = "refuse"
+    model_bytes: int = 0
 
     @classmethod
     def load(cls, path: Path | str) -> "Policy":
@@ -238,6 +243,20 @@ class Policy:
         if limit != math.inf:  # else nothing is composed, which takes the most time
             life = events.ComposedEvent((spent, event))
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
+
+    def check_model_size(self, size: int) -> None:
+        """Refusal if a run's model of ``size`` bytes may not be kept; asked before it is read."""
+        if self.model == "refuse":
+            raise self._refusal("model", "offered", "no model to be kept", "model")
+        if size > self.model_bytes:
+            allowed = f"models of {self.model_bytes} bytes at most"
+            raise self._refusal("model", f"{size} bytes", allowed, "model_mib")
+
+    def check_model_privacy(self, protects_model: bool) -> None:
+        """Refusal if a model may not be kept by what its statement says of whoever sees it."""
+        if self.model != "any" and not protects_model:
+            allowed = "models whose statement has a finite ε against whoever sees them"
+            raise self._refusal("model", "without a finite ε", allowed, "model")
 
     def _check_statement(self, event: Event) -> None:
         """Check the unit, the neighbours and the assumptions of ``event``.

@@ -2,7 +2,8 @@
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
 then a whole client, as each release states, and no assumption; ``ledger``, whose id is known only
-when it was begun; and ``guard``, without which no foreign app runs. Scalars are read as text and
+when it was begun; ``guard``, without which no foreign app runs; and ``model`` and ``model_mib``, on
+what a device keeps. Scalars are read as text and
 converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth value,
 and of a key given twice the last one counts.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy_terms import ISOLATION, MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.policy_terms import MECHANISMS, AloneRules, GuardRules
 from murmur.privacy.signing import require_public_key
 
 _MAX_FILE_BYTES = 64 * 1024
@@ -36,6 +37,8 @@ _DEFAULTS: dict[str, Any] = {
     "assumptions": [],
     "ledger": _ANY,
     "guard": None,
+    "model": "finite",
+    "model_mib": "256",
 }
 
 
@@ -64,6 +67,7 @@ def parse(content: bytes) -> dict[str, Any]:
     plain = _mapping("the file", given, _CONVERSIONS)
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
+    fields["model_bytes"] = fields.pop("model_mib") * _MIB
     fields["epsilon_per_release"] = _per_release(plain["epsilon_per_release"], algorithms)
     limits = [fields["epsilon_per_lifetime"], *fields["epsilon_per_release"].values()]
     if math.inf in limits and not fields["allow_non_private"]:
@@ -257,7 +261,8 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        value = {"without": [], "unprotected": _REFUSE, **value}
+        value = {"unprotected": _REFUSE, **value}
+        _require_whole(f"{key}.without", value.pop("without", []))
     plain = _mapping(key, value, _GUARD)
     found = {name: convert(f"{key}.{name}", plain[name]) for name, convert in _GUARD.items()}
     memory = found.pop("memory_mib") * _MIB
@@ -302,12 +307,13 @@ def _paths(key: str, value: object) -> tuple[Path, ...]:
     return paths
 
 
-def _without(key: str, value: object) -> tuple[str, ...]:
-    """Parts of ``ISOLATION``."""
-    names = _texts(key, value)
-    for name in names:
-        _one_of(*ISOLATION)(key, name)
-    return tuple(names)
+def _require_whole(key: str, value: object) -> None:
+    """ValueError where an old policy does without parts of what locks an app in."""
+    if value != []:
+        raise ValueError(
+            f"{key}={value!r:.60}: nothing is left out any more, bubblewrap locks an app in or "
+            "`murmur guard` does not start; take the key out"
+        )
 
 
 _epsilon = _bounded(0, math.inf)
@@ -323,7 +329,6 @@ _GUARD: dict[str, Callable[[str, Any], Any]] = {
     "memory_mib": _count,
     "disk_mib": _count,
     "processes": _count,
-    "without": _without,
     "unprotected": _unprotected,
 }
 
@@ -344,4 +349,6 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,
     "guard": _guard,
+    "model": _one_of(_REFUSE, "finite", _ANY),
+    "model_mib": _count,
 }

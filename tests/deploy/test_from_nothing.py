@@ -12,9 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fl_app.device.received import received_model
+from fl_app.run.model_folder import SavedModel
 from fl_app.tools.export import export
+from murmur.learning.data.datasets import digits
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import GaussianEvent
 from murmur.privacy.ledger import Ledger
@@ -223,6 +227,10 @@ def test_three_devices_learn_twice_from_nothing_and_know_what_is_left(machines):
             with Ledger(ledger_of, create=False) as ledger:
                 ledger.verify()
                 assert len(ledger.clients()) == CLIENTS // DEVICES
+            model, told_of_model = received_model(ledger_of.parent)
+            assert told_of_model.startswith(f"run {folder.name}, received ")
+            images = digits().test.images[:50]
+            assert np.array_equal(model.logits(images), SavedModel.load(folder).logits(images))
 
 
 def test_the_policy_of_the_page_has_room_for_three_runs_and_not_for_a_fourth():

@@ -48,6 +48,7 @@ class Encoder:
     def __init__(self, folder: Path) -> None:
         try:
             from transformers import AutoModel
+            from transformers.utils import logging
         except ImportError as error:
             raise ValueError(
                 f"features.encoder: reading it needs the package transformers; {_INSTALL}"
@@ -55,6 +56,7 @@ class Encoder:
         self.folder = folder
         files = [hashlib.sha256((folder / name).read_bytes()) for name in NEEDED]
         self.digest = hashlib.sha256(b"".join(file.digest() for file in files)).hexdigest()
+        logging.disable_progress_bar()  # a bar for each worker among a run's lines
         self.network: Any = AutoModel.from_pretrained(str(folder), local_files_only=True).eval()
         self.size = int(self.network.config.hidden_size)
         self.longest: int | None = None

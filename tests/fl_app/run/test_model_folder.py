@@ -1,26 +1,32 @@
 """A run's ``model/`` is used without the run: by Murmur, as a PyTorch module, by onnxruntime."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
+import torchvision
+import transformers
 import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 from safetensors.numpy import load_file
+from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 
 from fl_app import api
 from fl_app.cli import main
+from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
 from fl_app.run.model_folder import SavedModel, check
 from fl_app.run.population import image_population
-from fl_app.tools.predict import write_onnx
 from murmur.random import experiment_rng
 
 ROWS = 300
@@ -54,6 +60,19 @@ KINDS = {
         *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
         *("federation.public=60", "features=words", "features.size=64"),
     ],
+    "texts, a tokenizer": [
+        *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
+        *("federation.public=60", "dataset.tokenizer={tokenizer}", "model=text_lstm"),
+    ],
+    "texts, an encoder": [
+        *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
+        *("federation.public=60", "dataset.tokenizer={encoder}"),
+        *("features=encoder", "features.encoder={encoder}", "features.length=8"),
+    ],
+    "pictures, a backbone": [
+        *("dataset=digits", "federation.public=200", "features=backbone", "features.size=32"),
+        *("features.weights={backbone}", "features.components=5"),  # untrained: few say anything
+    ],
     "texts, a network": [
         *("dataset=table", "dataset.path={texts}", "dataset.text=said", "dataset.length=8"),
         *("federation.public=60", "dataset.vocabulary=50", "model=text_lstm"),
@@ -63,7 +82,7 @@ OWN = {
     "kd_dpfl": ["strategy.grouping.top_k=1"],  # for among equal clients nobody is large
     "votes": ["strategy.K=40"],  # no more questions than the tables' public rows
 }
-NO_NETWORK = ("texts, words",)  # hashed words cannot be written as a network
+NO_NETWORK = ("texts, words", "texts, an encoder")  # cannot be written as a network
 
 
 @pytest.fixture(scope="module")
@@ -79,33 +98,88 @@ def files(tmp_path_factory):
     (folder / "texts.csv").write_text(
         "said,label\n" + "\n".join(f"{w},c{label}" for w, label in zip(words, labels, strict=True))
     )
-    return {"table": folder / "table.csv", "texts": folder / "texts.csv"}
+    found = {"table": folder / "table.csv", "texts": folder / "texts.csv"}
+    return found | write_files_of_others(folder)
+
+
+def write_files_of_others(folder: Path) -> dict[str, Path]:
+    """A tokenizer, an encoder and a backbone that nobody has trained."""
+    words = {w: n for n, w in enumerate(("[PAD]", "[UNK]", "good", "bad", "fine", "sad"))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    places = {name: folder / name for name in ("words.json", "encoder", "backbone.safetensors")}
+    tokenizer.save(str(places["words.json"]))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        shape = transformers.BertConfig(vocab_size=20, intermediate_size=32, **sizes)
+        transformers.BertModel(shape).save_pretrained(places["encoder"])
+        resnet = torchvision.models.resnet18()
+    tokenizer.save(str(places["encoder"] / "tokenizer.json"))
+    save_file(resnet.state_dict(), places["backbone.safetensors"])
+    return dict(zip(("tokenizer", "encoder", "backbone"), places.values(), strict=True))
+
+
+def filled(kind: str, files: dict[str, Path]) -> list[str]:
+    """The settings of a kind, with paths in place of the names of files."""
+    words = list(KINDS[kind])
+    for name, file in files.items():
+        words = [word.replace(f"{{{name}}}", str(file)) for word in words]
+    return words
 
 
 def inputs_of(run: Path) -> np.ndarray:
     return np.array(image_population(OmegaConf.load(run / "config.yaml")).dataset.test.images)
 
 
-def agree(run: Path, kind: str, tmp_path: Path) -> None:
-    """Murmur's own prediction, the module and ONNX, over the whole test set."""
-    import onnxruntime
+FRESH = """
+import sys
+from pathlib import Path
+import numpy as np, onnxruntime, torch
+from fl_app import api
+from fl_app.config import plugins
+from fl_app.config.errors import ConfigError
+from fl_app.run.model_folder import SavedModel
+from fl_app.tools.predict import write_onnx
 
-    model = SavedModel.load(run)
-    data = inputs_of(run)
-    found = model.probabilities(data)
-    if kind in NO_NETWORK:
-        with pytest.raises(ConfigError, match="features=words: cannot be written as a network"):
-            write_onnx(model, tmp_path / "no.onnx")
-        return
-    with torch.inference_mode():
-        logits = api.load_model(run)(torch.from_numpy(data))
-    chances = torch.softmax(logits, dim=1).numpy()
-    write_onnx(model, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    (elsewhere,) = session.run(["probabilities"], {"input": data})
-    for other in (chances, elsewhere):
-        assert np.abs(other - found).max() < 1e-5
-        assert np.array_equal(other.argmax(1), found.argmax(1))
+for place in sorted(Path(sys.argv[1]).iterdir()):
+    model = SavedModel.load(place / "model", [Path(name) for name in sys.argv[2:]])
+    data, known = np.load(place / "inputs.npy"), np.load(place / "known.npy")
+    found = [model.predictions(data)]
+    if (place / "no-network").exists():
+        try:
+            write_onnx(model, place / "model.onnx")
+        except ConfigError as error:
+            assert "cannot be written as a network" in str(error)
+        else:
+            raise AssertionError(place)
+    else:
+        with torch.inference_mode():
+            logits = api.load_model(place / "model", sys.argv[2:])(torch.from_numpy(data))
+        found.append(torch.softmax(logits, dim=1).numpy())
+        write_onnx(model, place / "model.onnx")
+        session = onnxruntime.InferenceSession(str(place / "model.onnx"))
+        found += session.run(["probabilities"], {"input": data})
+    for one in found:
+        assert np.abs(one - known).max() < 1e-5, place
+        assert np.array_equal(one.argmax(1), known.argmax(1)), place
+"""
+
+
+def use_elsewhere(runs: dict[str, Path], files: dict[str, Path], tmp_path: Path) -> None:
+    """Murmur's own prediction, the module and ONNX, in a fresh process that has model/ alone."""
+    for kind, run in runs.items():
+        place = tmp_path / "elsewhere" / run.name
+        shutil.copytree(run / "model", place / "model")
+        data = inputs_of(run)
+        np.save(place / "inputs.npy", data)
+        np.save(place / "known.npy", SavedModel.load(run).predictions(data))
+        if kind in NO_NETWORK:
+            (place / "no-network").touch()
+    copies = [str(files[name]) for name in ("tokenizer", "encoder", "backbone")]
+    words = [sys.executable, "-c", FRESH, str(tmp_path / "elsewhere"), *copies]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_ten_pictures_of_digits_are_classified_from_files_in_onnxruntime_alone(tmp_path, capsys):
@@ -144,7 +218,7 @@ def test_a_table_and_texts_are_predicted_without_their_labels(files, tmp_path, c
         ("texts, words", "good fine day\nbad sad night\n"),
     ):
         run = tmp_path / kind.partition(",")[0]
-        words = [word.format(**files) if "{t" in word else word for word in KINDS[kind]]
+        words = filled(kind, files)
         more = ["strategy=fedavg", "model=linear", "federation.num_rounds=5"]
         api.run([*SMALL, *words, *more, f"run_dir={run}"], progress=False)
         file = run.with_suffix(".csv")
@@ -157,7 +231,7 @@ def test_a_table_and_texts_are_predicted_without_their_labels(files, tmp_path, c
 
 def test_the_card_says_whose_each_fact_is(files, tmp_path):
     run = tmp_path / "run"
-    words = [word.format(**files) if "{t" in word else word for word in KINDS["numbers of a table"]]
+    words = filled("numbers of a table", files)
     api.run([*SMALL, *words, "strategy=fedavg", f"run_dir={run}"], progress=False)
     card = (run / "model" / "README.md").read_text()
     _, metadata, text = card.split("---\n", 2)
@@ -169,6 +243,61 @@ def test_the_card_says_whose_each_fact_is(files, tmp_path):
     for line in text.splitlines():
         if line.startswith("| ") and not line.startswith("| fact"):
             assert line.endswith(("public |", "no ε covers it |", "the statement below |")), line
+
+
+def test_an_own_class_is_found_by_what_the_run_recorded_and_by_its_digest(tmp_path, monkeypatch):
+    folder = tmp_path / "mine"
+    (folder / "conf" / "model").mkdir(parents=True)
+    (folder / "conf" / "model" / "own.yaml").write_text(
+        "_target_: .nets.small.net\n_partial_: true\n"
+    )
+    (folder / "nets").mkdir()
+    (folder / "nets" / "__init__.py").touch()
+    (folder / "nets" / "small.py").write_text("from ..layers import net\n")
+    (folder / "layers.py").write_text(
+        "from torch import nn\n\n\ndef net(input_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    run = tmp_path / "run"
+    with monkeypatch.context() as own:
+        own.setenv(plugins.VARIABLE, str(folder))
+        words = [*SMALL, "strategy=fedavg", "dataset=digits", "model=own"]
+        api.run([*words, f"run_dir={run}"], progress=False)
+    data = inputs_of(run)[:5]
+    before = SavedModel.load(run).probabilities(data)
+    assert plugins.VARIABLE not in os.environ or not os.environ[plugins.VARIABLE]
+    network = api.load_model(run)
+    after = torch.softmax(network(torch.from_numpy(data)), dim=1).detach().numpy()
+    assert np.abs(before - after).max() < 1e-5
+    (folder / "layers.py").write_text((folder / "layers.py").read_text() + "# changed\n")
+    with pytest.raises(ConfigError, match=r"nets.small.net: is not here as the run used it"):
+        SavedModel.load(run)
+
+
+@pytest.mark.parametrize(
+    "kind", ["texts, a tokenizer", "texts, an encoder", "pictures, a backbone"]
+)
+def test_a_file_of_others_is_known_by_its_digest(files, kind, tmp_path):
+    words = filled(kind, files)
+    run = tmp_path / "run"
+    api.run([*SMALL, *words, "strategy=fedavg", f"run_dir={run}"], progress=False)
+    name = {"texts, a tokenizer": "tokenizer", "texts, an encoder": "encoder"}.get(kind, "backbone")
+    told = (run / "model" / "model.safetensors").read_bytes()
+    assert files[name].name.encode() in told and str(files[name].parent).encode() not in told
+    alone = tmp_path / "alone"
+    shutil.copytree(run / "model", alone)
+    with pytest.raises(ConfigError, match="is not here; name a copy with --file PATH"):
+        SavedModel.load(alone)
+    SavedModel.load(alone, [files[name]])
+    other = tmp_path / files[name].name
+    if files[name].is_dir():
+        shutil.copytree(files[name], other)
+        changed = other / "tokenizer.json"
+    else:
+        changed = Path(shutil.copy(files[name], other))
+    changed.write_bytes(changed.read_bytes() + b" ")
+    with pytest.raises(ConfigError, match="is not here; name a copy with --file PATH"):
+        SavedModel.load(alone, [other])
 
 
 def test_features_of_another_run_are_refused(tmp_path):
@@ -213,9 +342,9 @@ def test_the_normalisation_that_stays_with_clients_is_not_in_the_runs_model(tmp_
 @pytest.mark.thorough
 @pytest.mark.parametrize("strategy", groups()["strategy"])
 def test_every_model_that_can_be_configured_is_used_without_its_run(files, strategy, tmp_path):
-    done = []
-    for number, (kind, words) in enumerate(KINDS.items()):
-        words = [word.format(**files) if "{t" in word else word for word in words]
+    done = {}
+    for number, kind in enumerate(KINDS):
+        words = filled(kind, files)
         run = tmp_path / str(number)
         try:
             more = [f"strategy={strategy}", *OWN.get(strategy, []), f"run_dir={run}"]
@@ -223,10 +352,10 @@ def test_every_model_that_can_be_configured_is_used_without_its_run(files, strat
         except ConfigError as error:
             print(f"{strategy}, {kind}: {error}")
             continue
-        done.append(kind)
         if SavedModel.load(run).about["personal"]:
             with pytest.raises(ConfigError, match="lacks the layers that each client keeps"):
                 api.load_model(run)
-            continue
-        agree(run, kind, tmp_path)
-    assert done
+        else:
+            done[kind] = run
+    assert done or strategy == "fedper"
+    use_elsewhere(done, files, tmp_path)

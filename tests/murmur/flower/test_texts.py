@@ -1,14 +1,20 @@
 """What is refused, and in which words: strategies, apps, servers, metrics, arrays."""
 
+import logging
+import sys
+
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp as PlainApp
+from flwr.clientapp.mod import LocalDpMod
+from flwr.common import log
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
-from murmur.flower import private
+from murmur.flower import ClientApp, private
 from murmur.flower.forecast import forecast
 from murmur.flower.privacy_settings import PrivacySettings, named_ranges
+from murmur.flower.private_grid import NotReleasedError
 from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.round.task import REFUSED, RunError
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
@@ -144,7 +150,7 @@ def test_a_metric_that_no_client_released():
         return MetricRecord({"train_loss": sum(losses) / len(losses)})
 
     grid = Nodes(app_of(metrics={"train_loss": 0.5}))
-    with pytest.raises(KeyError) as refused:
+    with pytest.raises(NotReleasedError) as refused:
         started(grid, FedAvg(train_metrics_aggr_fn=means))
     assert str(refused.value) == (
         "train_loss: was not released by the clients; name it with its range: "
@@ -152,6 +158,93 @@ def test_a_metric_that_no_client_released():
     )
     assert grid.asked == []
     started(grid, FedAvg(train_metrics_aggr_fn=means), metrics={"train_loss": (0, 1)})
+
+
+def _caught(metrics):
+    try:
+        return metrics["loss"]
+    except Exception:
+        return 0.0
+
+
+@pytest.mark.parametrize("purpose", ["train", "evaluate"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda metrics: metrics.get("loss", 0.0),
+        lambda metrics: 1.0 if "loss" in metrics else 0.0,
+        lambda metrics: metrics.pop("loss", 0.0),
+        _caught,
+    ],
+)
+def test_a_default_takes_no_unreleased_metrics_place(purpose, look):
+    def means(contents, key):
+        return MetricRecord({"loss": sum(look(each["metrics"]) for each in contents)})
+
+    grid = Nodes(app_of())
+    strategy = FedAvg(**{f"{purpose}_metrics_aggr_fn": means})
+    argument = {"train": "metrics", "evaluate": "evaluate"}[purpose]
+    with pytest.raises(NotReleasedError, match=f"loss: was not released.*{argument}={{'loss'"):
+        started(grid, strategy, evaluate={"accuracy": (0, 1)})
+    assert grid.asked == []
+
+
+def test_attributes_that_are_set_after_wrapping_reach_the_strategy():
+    strategy = FedAvg()
+    own = private(strategy, **BUDGET)
+    own.fraction_train = 0.5
+    own.min_train_nodes = 3
+    assert (strategy.fraction_train, own.fraction_train) == (0.5, 0.5)
+    grid = Nodes(app_of())
+    own.start(grid, record(MODEL), num_rounds=1, timeout=0.5)
+    assert grid.asked.count("train") == 4
+    with pytest.raises(AttributeError, match=r"start: is private\(\.\.\.\)'s own"):
+        own.start = print
+
+
+def test_a_strategy_around_private_is_refused_before_anybody_is_asked():
+    grid = Nodes(app_of())
+    own = private(FedAvg(), **BUDGET)
+    outer = flower.DifferentialPrivacyServerSideFixedClipping(own, 1.0, 1.0, 6)
+    with pytest.raises(RunError, match=r"something around it does; put private\(...\) outermost"):
+        outer.start(grid, record(MODEL), num_rounds=1, timeout=0.5)
+    assert grid.asked == []
+
+
+def _with_mod(function_only):
+    mod = LocalDpMod(1.0, 1.0, 1.0, 1e-5)
+    if not function_only:
+        return lambda: ClientApp(mods=[mod])
+
+    class OfTheFunction(ClientApp):
+        def train(self, action="default", *, mods=None):
+            return super().train(action, mods=[mod])
+
+    return OfTheFunction
+
+
+@pytest.mark.parametrize("source", ["opacus", "mod", "mod of train", None])
+def test_an_apps_own_noise_is_said_to_count_for_nothing(monkeypatch, tmp_path, caplog, source):
+    monkeypatch.delitem(sys.modules, "opacus", raising=False)
+    if source == "opacus":
+        monkeypatch.setitem(sys.modules, "opacus", sys)
+    make = _with_mod(source == "mod of train") if source in ("mod", "mod of train") else ClientApp
+    started(Nodes(app_of(make=make)), FedAvg(), rounds=2)
+    said = int(source is not None)
+    assert caplog.text.count("this noise is not counted") == said
+    (statement,) = tmp_path.glob("murmur-results/*/privacy.txt")
+    assert statement.read_text().count("this noise is not counted") == said
+
+
+def test_noise_that_a_training_loads_is_said_on_the_clients_log(monkeypatch, caplog):
+    monkeypatch.delitem(sys.modules, "opacus", raising=False)
+
+    def loads(place):
+        monkeypatch.setitem(sys.modules, "opacus", sys)
+        return changed(place)
+
+    started(Nodes(app_of(loads)), FedAvg())
+    assert "this noise is not counted" in caplog.text
 
 
 def test_a_reply_with_other_arrays_is_told_in_a_trial(caplog):
@@ -226,6 +319,21 @@ def test_frozen_names_an_array_of_the_model():
 def test_two_nodes_are_no_sum():
     with pytest.raises(RunError, match="2 nodes: a sum needs at least 3"):
         started(Nodes(app_of(), 2), FedAvg())
+
+
+def test_a_fraction_of_two_nodes_is_a_sentence_without_a_traceback(caplog):
+    with pytest.raises(RunError) as refused:
+        started(Nodes(app_of(), 10), FedAvg(fraction_train=0.2))
+    sentence = (
+        "2 nodes: a sum needs at least 3, of which one may side with the server; sample more "
+        "(min_train_nodes=3), or start more"
+    )
+    assert str(refused.value) == sentence
+    caplog.clear()
+    log(logging.ERROR, "%s raised an exception", "Simulation", exc_info=refused.value)  # as Flower
+    (logged,) = caplog.records
+    assert logged.getMessage() == f"Simulation raised an exception: {sentence}"
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("variable", [True, False])

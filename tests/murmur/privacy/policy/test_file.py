@@ -66,6 +66,8 @@ from tests.sums import reported
         ("allow_seeded_noise", "yes", "allow_seeded_noise='yes': must be true or false"),
         ("allow_non_private", "", "must be true or false"),
         ("allow_non_private", ["true"], "must be true or false"),
+        ("model", "no", "model='no': must be one of refuse, finite, any"),
+        ("model_mib", "0", "model_mib='0': must be a whole number of at least 1"),
         ("epsilon_per_day", "1", "'epsilon_per_day' in the file is not known"),
     ],
 )
@@ -84,9 +86,24 @@ def test_a_ledger_is_named_by_its_id(load, plain, value):
 
 
 def test_no_key_may_be_missing(load, plain):
-    for key in plain.keys() - {"unit", "adjacency", "assumptions", "ledger"}:
+    optional = {"unit", "adjacency", "assumptions", "ledger", "model", "model_mib"}
+    for key in plain.keys() - optional:
         policy = load({name: value for name, value in plain.items() if name != key})
         assert f"'{key}' is missing in the file" in refusal(policy).reason
+
+
+def test_without_a_word_models_with_a_finite_epsilon_are_kept_up_to_a_size(load, plain):
+    for key in ("model", "model_mib"):
+        plain.pop(key)
+    policy = load(plain)
+    policy.check_model_size(256 * 2**20)
+    policy.check_model_privacy(protects_model=True)
+    with pytest.raises(Refusal, match="model_mib"):
+        policy.check_model_size(256 * 2**20 + 1)
+    with pytest.raises(Refusal, match="without a finite ε"):
+        policy.check_model_privacy(protects_model=False)
+    with pytest.raises(Refusal, match="no model"):
+        Policy.simulation().check_model_size(1)
 
 
 @pytest.mark.parametrize(
