@@ -328,7 +328,7 @@ def is_by_owner(node: DictConfig) -> bool:
 
 
 def _require_blind(partition: object, node: DictConfig, task: str) -> None:
-    """ConfigError where ``partition``, that of ``node``, divides by classes and ``task`` has none."""
+    """ConfigError where the partition of ``node`` divides by classes and ``task`` has none."""
     if task == CLASSIFICATION.kind or not getattr(partition, "by_class", True):
         return
     raise errors.ConfigError(
