@@ -38,6 +38,7 @@ from fl_app.run import model_folder, offer, provenance, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
 from fl_app.run.scores import TASK_SCORES, leading_score
+from fl_app.run.signing import signer_of
 from fl_app.run.validated import ValidatedRun
 from fl_app.tracking import RunHealth
 from murmur.learning.array_bytes import array_from_bytes
@@ -141,6 +142,8 @@ class Experiment:
         provenance.note_start(folder.path)
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
+        if (signer := signer_of(self.validated, self._name(folder))) is not None:
+            strategy.rounds.sign(signer)
         if checkpoint is None:
             start = self.validated.start
             model = strategy.setup.initial_parameters() if start is None else start
