@@ -295,7 +295,7 @@ def _images(description: str) -> Population:
             f"{len(private)} private examples; lower it, federation.public or "
             "federation.validation, or let clients share examples (partition=virtual)"
         )
-    _require_blind(partition, config)
+    _require_blind(partition, config.partition, config.task)
     divided = dataset.owners if is_by_owner(config.partition) else dataset.train.strata
     if divided is None:
         raise errors.ConfigError(
@@ -327,13 +327,13 @@ def is_by_owner(node: DictConfig) -> bool:
     return bool(getattr(instantiate.build(node, "partition"), "by_owner", False))
 
 
-def _require_blind(partition: object, config: DictConfig) -> None:
-    """ConfigError where ``partition`` divides by classes and the task has none."""
-    if config.task == CLASSIFICATION.kind or not getattr(partition, "by_class", True):
+def _require_blind(partition: object, node: DictConfig, task: str) -> None:
+    """ConfigError where the partition of ``node`` divides by classes and ``task`` has none."""
+    if task == CLASSIFICATION.kind or not getattr(partition, "by_class", True):
         return
     raise errors.ConfigError(
-        f"partition={_name_of(config.partition)}: divides by class, and task={config.task} has "
-        "no classes; set partition=iid, natural or quantity_skew"
+        f"partition={_name_of(node)}: divides by class, and task={task} has no classes; set "
+        "partition=iid, natural or quantity_skew"
     )
 
 

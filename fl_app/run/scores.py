@@ -38,6 +38,19 @@ def row_scores(config: Mapping[str, Any]) -> tuple[str, ...]:
     return TASK_SCORES.get(config.get("task") or "", ROW_SCORES)
 
 
+def compared_score(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Returns by what runs of a sweep are compared, more of which is better, and its name.
+
+    The mean accuracy of the last rounds; of a regression R².
+
+    Args:
+        metrics: the last figures of a run (``metrics.json``).
+    """
+    if "r2" in metrics:
+        return "r2", metrics["r2"]
+    return "accuracy", metrics["accuracy_last_5"]
+
+
 def label_of(score: str) -> str:
     """Returns what a person calls ``score``."""
     return _LABELS.get(score, score.replace("_", " "))

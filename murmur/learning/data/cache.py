@@ -176,7 +176,7 @@ def _write(folder: Path, raw: RawDataset) -> None:
             _sync(file)
     with (folder / "meta.json").open("wb") as file:
         blanks = list(raw.blanks.items())
-        meta = {
+        meta: dict[str, Any] = {
             "num_classes": raw.num_classes,
             "classes": raw.classes,
             "blanks": blanks,

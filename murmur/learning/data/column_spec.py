@@ -184,7 +184,6 @@ class ColumnSpec:
         images, texts = self._images(frames, inputs, places, blanks)
         if declared is None:
             declared = [None] * len(frames)
-        numbers: Sequence[NDArray[Any]]
         if self.objective.has_classes:
             numbers, classes = self._labels(frames, places, declared, blanks)
             named = self.classes is not None or declared[0] is not None
@@ -228,7 +227,7 @@ class ColumnSpec:
         places: Sequence[str],
         declared: Sequence[Sequence[str] | None],
         blanks: Blanks,
-    ) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
+    ) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """The numbers of the labels of each part, which agree by name, and the classes' names."""
         ends = list(accumulate(map(len, frames)))
         words: list[Any] = []
@@ -258,13 +257,13 @@ class ColumnSpec:
 
     def _targets(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str], blanks: Blanks
-    ) -> tuple[list[NDArray[np.float32]], tuple[str, ...]]:
+    ) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """The labels of each part where they are no classes, and the names of several."""
         parts = list(zip(frames, places, strict=True))
         if self.task == "multilabel":
             names = self.label_columns
             return [binary_labels(frame, names, place, blanks) for frame, place in parts], names
-        found = [
+        found: list[NDArray[Any]] = [
             number_labels(frame[self.label], f"{place}: column {self.label!r}", blanks)
             for frame, place in parts
         ]

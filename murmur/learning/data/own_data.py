@@ -252,7 +252,7 @@ def npz(
         test = RawExamples(test.pixels, labels[len(train.labels) :])
         return RawDataset(train, test, max(2, len(order)), order)
 
-    settings = {
+    settings: dict[str, Any] = {
         "num_classes": num_classes,
         "split": [test_fraction, split_seed],
         "blanks": blanks,
