@@ -271,7 +271,7 @@ def test_an_own_class_is_found_by_what_the_run_recorded_and_by_its_digest(tmp_pa
         words = [*SMALL, "strategy=fedavg", "dataset=digits", "model=own"]
         api.run([*words, f"run_dir={run}"], progress=False)
     data = inputs_of(run)[:5]
-    before = SavedModel.load(run).probabilities(data)
+    before = SavedModel.load(run).predictions(data)
     assert plugins.VARIABLE not in os.environ or not os.environ[plugins.VARIABLE]
     network = api.load_model(run)
     after = torch.softmax(network(torch.from_numpy(data)), dim=1).detach().numpy()
