@@ -9,9 +9,6 @@ from typing import Any
 from murmur.privacy import events
 from murmur.privacy.events import Event
 
-ISOLATION = ("landlock", "seccomp", "namespaces")
-"""The parts that lock a foreign app in, as an owner may do without them."""
-
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -85,12 +82,12 @@ class GuardRules:
     Attributes:
         bundles: SHA-256, in lower-case hex, of the apps that may run; empty: any.
         data: folders and files that an app may read.
+        writes: folders in ``data`` where an app may make files, which end with its answer.
         app_seconds: how long one answer may take an app; it is ended then.
         answer_seconds: after how long an answer leaves, whatever the app did: never earlier.
         cpu_seconds: processor time of each of its processes.
         memory, disk: bytes that all of its processes together may have.
         processes: how many it may have, threads counted for each user but root.
-        without: parts of ``ISOLATION`` that the machine may lack.
         unprotected: how a server is answered that does not sum under Murmur; None: not at all.
     """
 
@@ -102,5 +99,5 @@ class GuardRules:
     memory: int
     disk: int
     processes: int
-    without: tuple[str, ...] = ()
     unprotected: AloneRules | None = None
+    writes: tuple[Path, ...] = ()

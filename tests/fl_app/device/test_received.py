@@ -325,7 +325,7 @@ def test_fedper_predicts_with_the_layers_that_the_device_has_kept(files, tmp_pat
     assert np.array_equal(found.trainer.parameters(), wanted)
     chances, _ = predicted(["--device", own.state, tmp_path / "test.npz"], capsys)
     newcomer.trainer.load(wanted)
-    assert np.abs(chances - newcomer.probabilities(digits().test.images[:50])).max() < 1e-5
+    assert np.abs(chances - newcomer.predictions(digits().test.images[:50])).max() < 1e-5
     words = ["predict", "--device", str(own.state), "--client", "7", str(tmp_path / "test.npz")]
     assert main(words) == 2
     assert "--client=7: must be a client with layers of its own here (0)" in capsys.readouterr().err
