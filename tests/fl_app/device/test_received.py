@@ -4,6 +4,7 @@ Every refusal is answered with the same bytes as an acceptance, and charges noth
 """
 
 import csv
+import gc
 import json
 import pickle
 import subprocess
@@ -18,6 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
+import fl_app.run.hosts
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.overrides import to_run_config
@@ -28,6 +30,7 @@ from fl_app.run.model_folder import KEY, SavedModel
 from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
 from murmur.learning.data.datasets import digits
+from murmur.random import experiment_rng
 from tests.federation.loopback import POLICY
 from tests.fl_app.device.test_devices import run_devices
 from tests.node_keys import openssh
@@ -113,6 +116,8 @@ def past(files, folder, *more):
     words = ["engine=deploy", "engine.superlink=none", f"federation.enrolled={files}/enrolled.txt"]
     words += [*WORDS, SIZES, *more]
     run_devices(files, folder, SIZES, *more, usual=WORDS)
+    fl_app.run.hosts._local.__dict__.clear()  # as a device's process ends: its ledger is closed
+    gc.collect()
     return Past(files, folder, words)
 
 
@@ -294,6 +299,23 @@ def test_many_offers_charge_nothing_and_leave_one_model(finished):
         last = SavedModel.load(finished.run.path).trainer.parameters() + np.float32(number)
         assert np.array_equal(found.trainer.parameters(), last)
     assert {name: finished.kept()[name] for name in ledger} == ledger
+    finished.offer(offer.content_of(finished.sent))
+
+
+def test_a_model_that_is_altered_anywhere_is_refused_or_whole(finished):
+    """Whatever becomes of its bytes, the answer is the same and what lies there can be used."""
+    rng = experiment_rng(0, "altered offers")
+    sent = finished.sent[offer.WEIGHTS]
+    ledger = finished.kept()["ledger.sqlite"]
+    for _ in range(40):
+        altered = bytearray(sent)
+        for place in rng.integers(0, len(sent), 3):
+            altered[place] = rng.integers(256)
+        content = offer.content_of({offer.WEIGHTS: bytes(altered)})
+        assert finished.offer(content) == offer.answer().deflate()
+        found, _ = received.received_model(finished.state)
+        assert np.isfinite(found.trainer.parameters()).all()
+    assert finished.kept()["ledger.sqlite"] == ledger
     finished.offer(offer.content_of(finished.sent))
 
 
