@@ -37,7 +37,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.config import parse_config_args
 
 from benchmarks.machine import describe_machine
-from murmur_guard.sandbox import missing
 from tests.federation.loopback import (
     NAME,
     PROJECT,
@@ -62,7 +61,6 @@ guard:
   memory_mib: 2000
   disk_mib: 64
   processes: 100
-  without: [{", ".join(missing())}]
   unprotected: refuse
 """
 

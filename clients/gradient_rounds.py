@@ -59,6 +59,12 @@ class GradientRoundsClient(ProtectedClient):
         centre_share: Annotated[float, Field(gt=0, lt=1)],
     ) -> None:
         self.head = Head(setup.trainer, "gradient_rounds")
+        self.objective = setup.trainer.objective
+        if logit_adjustment and not self.objective.has_classes:
+            raise ValueError(
+                f"logit_adjustment={logit_adjustment}: is by a client's classes, and "
+                f"task={self.objective.kind} has none; set it to 0"
+            )
         budget, self.centre_sum = beside_centre(setup.budget, self.head, centre_share)
         super().__init__(replace(setup, budget=budget), protection)
         self.parts = VectorLayout(update=self.head.size)
@@ -99,7 +105,15 @@ class GradientRoundsClient(ProtectedClient):
         )
         rows = self.head.inputs(images, model)
         labels = data.labels[data.indices]
-        found = gradient(rows, labels, weights, self.constant, self.balance, self.logit_adjustment)
+        found = gradient(
+            rows,
+            labels,
+            weights,
+            self.constant,
+            self.balance,
+            self.logit_adjustment,
+            self.objective,
+        )
         found = flattened(found, self.flatten)
         return self.head.joined(found[1:], found[0])
 

@@ -38,7 +38,6 @@ FIELDS = {
     "NonPrivateEvent": (),
 }
 
-
 ONE, NULL, NONE = "replace_one", "replace_special", "add_remove"
 KINDS = [(unit, adjacency) for unit in ("client", "record") for adjacency in (ONE, NULL, NONE)]
 # By what is stated (True: a client that is nulled, in part too): steps to each of KINDS, 0: none
@@ -84,7 +83,7 @@ def check(path, expected):
     def verify(purpose, text, row):
         key.verify(bytes.fromhex(row["signature"]), f"murmur ledger {purpose}\0{text}".encode())
 
-    clients, charged, answered, asked, time = defaultdict(list), set(), set(), set(), ""
+    clients, charged, answered, asked, closed, time = defaultdict(list), *map(set, [()] * 4), ""
     for number, row in enumerate(rows[1:-1], 1):
         values = [row[name] or None for name in COLUMNS]
         values[0], values[5] = int(row["position"]), int(row["round"])
@@ -100,15 +99,16 @@ def check(path, expected):
         if row["kind"] == "charge":
             for client in names(values[3]):
                 asked_for = (client, *values[4:7])
-                if asked_for in asked or request in answered:
-                    raise ValueError(f"entry {number}: charges what was charged or answered before")
+                if asked_for in asked or request in answered or row["run"] in closed:
+                    raise ValueError(f"entry {number}: charges what was charged or closed before")
                 asked.add(asked_for)
                 clients[client].append((row["time"], row["body"]))
             charged.add(request)
-        elif row["kind"] != "answer" or request not in charged or request in answered:
-            raise ValueError(f"entry {number}: is no answer to a request charged before")
-        else:
+        elif row["kind"] == "answer" and request in charged and request not in answered:
             answered.add(request)
+        elif row["kind"] not in ("run", "question", "confirmed", "closed"):
+            raise ValueError(f"entry {number}: is no answer to a request charged before")
+        closed |= {row["run"]} if row["kind"] == "closed" else set()
     verify("export", f"{len(rows) - 2} {seal.hex()} {rows[-1]['time']}", rows[-1])
     return clients, {**header, "id": rows[0]["seal"][:32], "exported": rows[-1]["time"]}
 

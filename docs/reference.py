@@ -13,7 +13,7 @@ from fl_app.config.groups import CONF
 from fl_app.run import model_folder, results
 from fl_app.tools import options
 from murmur.privacy.ledger import chain
-from murmur.privacy.policy_terms import ISOLATION, MECHANISMS
+from murmur.privacy.policy_terms import MECHANISMS
 
 ROOT = CONF.parent
 
@@ -59,11 +59,10 @@ def policy_keys() -> str:
     [guard] = re.findall(r"```yaml\nguard:\n.*?```", guarded, re.DOTALL)
     rows = "".join(f"| `{name}` | `{kind.limit}` |\n" for name, kind in MECHANISMS.items())
     example = _block(ROOT / "deploy" / "policy.example.yaml", "yaml")
-    parts = "".join(f"`{part}`, " for part in ISOLATION).rstrip(", ")
     return (
         f"# Policy keys\n\n*Reference.* The example explains each key.\n\n{example}\n"
         f"## Limits of a mechanism\n\n| mechanism | limit |\n|---|---|\n{rows}\n"
-        f"## The Guard\n\n`without` may list {parts}.\n\n{guard}\n"
+        f"## The Guard\n\n{guard}\n"
     )
 
 

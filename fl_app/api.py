@@ -177,8 +177,8 @@ def load_model(run: str | Path, files: Sequence[str | Path] = ()) -> "nn.Module"
     """A run's model as a PyTorch module, features included.
 
     It takes what the data set gives, float32 (n, C, H, W): pictures in [0, 1], rows of a table in
-    the order of its columns. It gives logits (n, classes). Its attribute ``classes`` has their
-    names.
+    the order of its columns. It gives logits, (n, classes) or (n, labels), whose names are in its
+    attribute ``classes``; of a regression numbers (n, 1) in the label's unit.
 
     Args:
         run: a run's folder, its ``model/``, or its file of weights.

@@ -57,6 +57,7 @@ TOOLS = {
     "report": "show a run or a sweep as one HTML page",
     "rerun": "do a run again, and compare its bits",
     "resume": "go on with a run that was interrupted",
+    "server-key": "make the key with which a server signs what it asks, for owners to pin",
     "statement": "print a run's privacy statement for a registry, an auditor or a patient",
     "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
 }
@@ -71,6 +72,7 @@ SHARED = {
     "predict": "predict:predict",
     "rerun": "rerun:rerun",
     "resume": "rerun:resume",
+    "server-key": "server_key:main",
     "supernode": "device:supernode",
 }
 

@@ -21,7 +21,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers
-from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.exposure import Claimed, Claims
@@ -57,6 +56,8 @@ class CohortStrategy(Strategy, ABC):
     A subclass sets the class attributes that fit it, and fills in ``task``, ``codec``, ``update``
     and ``release_event``; the other methods of the first section have answers that it may replace.
     Its constructor raises ValueError where settings do not fit together, before anybody is asked.
+    A class learns classes, unless it names its tasks (``murmur.learning.objective``) in ``tasks``;
+    each for itself, since what a base learns a subclass may not.
 
     Attributes:
         algorithm, claim, difference: Words for the statement: the name, what the paper's theorem
@@ -163,22 +164,19 @@ class CohortStrategy(Strategy, ABC):
         return Weights(sizes.__getitem__, min(sizes), max(sizes))
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy, loss and ``setup.metrics`` on the server's test set; of two classes AUC.
+        """The task's scores (``Objective.scores``) and ``setup.metrics`` on the server's test set.
 
         Called after every round and once before the first, with the published model: it costs
-        clients nothing. The loss is the mean cross-entropy in nats. Figures that are not finite are
-        left out of the round's row. Where clients have models of their own, it is what these have
-        reported instead: nothing before the first round, nor on devices, which do not answer.
+        clients nothing. Figures that are not finite are left out of the round's row. Where clients
+        have models of their own, it is what these have reported instead: nothing before the first
+        round, nor on devices, which do not answer.
         """
         if self.rounds.own_models is not None:
             return self.rounds.own_models.read()
         self.trainer.load(model)
         test = self.setup.test
         logits = self.trainer.logits(test.images)
-        result = evaluate_logits(logits, test.labels)
-        scores = {"accuracy": result.accuracy, "loss": result.loss}
-        if self.trainer.num_classes == 2:
-            scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
+        scores = self.trainer.objective.scores(logits, test.labels)
         more = {name: score(logits, test.labels) for name, score in self.setup.metrics.items()}
         return scores | more
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from murmur.algorithms.dpsgd import LocalDpSgd, signal_to_noise
 from murmur.learning.codec import Integers, WeightCodec
+from murmur.learning.objective import KINDS
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from strategies.base import (
     Adjacency,
@@ -36,6 +37,7 @@ class DpSgdFedAvg(CohortStrategy):
     """
 
     algorithm = "federated averaging with DP-SGD on every client"
+    tasks = KINDS
     units = ("client", "record")
     has_paper_budget = True
     adjacency = Adjacency.REPLACE_SPECIAL

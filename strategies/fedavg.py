@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers, WeightCodec, vector_codec
+from murmur.learning.objective import KINDS
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.events import MAX_VECTOR_ENTRIES
 from murmur.privacy.protection import Protection
@@ -52,6 +53,7 @@ class FedAvg(CohortStrategy):
     """
 
     algorithm = "federated averaging"
+    tasks = KINDS
 
     def __init__(
         self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]

@@ -19,6 +19,7 @@ from pydantic import Field
 from murmur.algorithms.class_moments import CENTRE, CentreSum, beside_centre, centre
 from murmur.learning.codec import Integers
 from murmur.learning.linear_model import Head
+from murmur.learning.objective import KINDS
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Momentum, Sgd
@@ -139,6 +140,7 @@ class GradientRounds(Centred, FedAvg):
     """
 
     algorithm = "rounds of clipped gradients"
+    tasks = KINDS
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from numpy.typing import NDArray
 from pydantic import Field
 
+from murmur.learning.objective import KINDS
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Protection
 from murmur.privacy.protection.central import NoisedRows, ServerNoise
@@ -114,6 +115,7 @@ class Robust(FedAvg):
     """
 
     algorithm = "robust aggregation"
+    tasks = KINDS
     summed = False
 
     def __init__(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.objective import KINDS
 from murmur.learning.vector_layout import VectorLayout
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
@@ -37,6 +38,7 @@ class Scaffold(FedAvg):
     """
 
     algorithm = "SCAFFOLD"
+    tasks = KINDS
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What a hostile app tries, one function each: one that returns has got out, one that raises not.
 
-A script: ``victim`` holds what there is to steal and starts ``attacker``, which locks itself in as
-``murmur_guard/guarded.py`` does and tries everything, each in a fork of its own. The last line
+A script: ``victim`` holds what there is to steal and starts ``attacker``, locked in as
+``murmur_guard/guarded.py`` is, which tries everything, each in a fork of its own. The last line
 that is printed says by name what became of it. ``lock=false``: nothing is locked, to see which
 attempts are any good on this machine.
 """
@@ -9,6 +9,7 @@ attempts are any good on this machine.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import inspect
 import json
@@ -83,8 +84,8 @@ def ledger(at):
 
 
 def temporary_files(at):
-    with open(f"/tmp/murmur-{at['pid']}", "w"):
-        os.unlink(f"/tmp/murmur-{at['pid']}")
+    with open(f"/tmp/murmur-{at['pid']}", "r+") as file:
+        file.write("x")
 
 
 def shared_memory(at):
@@ -403,7 +404,7 @@ def kernel_settings(at):
 
 
 def devices(at):
-    os.listdir("/dev")
+    must(set(os.listdir("/dev")) - {"null", "zero", "full", "random", "urandom", "shm"})
 
 
 def other_processes(at):
@@ -422,15 +423,15 @@ def old_calls(at):
 
 
 def unknown_call(at):
-    must(_refused_otherwise(lambda: call(463, -100, b"/", 0, b"x", None, 0), 38))
+    must(_refused_otherwise(lambda: call(463, -100, b"/", 0, b"x", None, 0)))
 
 
-def _refused_otherwise(attempt, refusal=1):
+def _refused_otherwise(attempt):
     """Whether an attempt on nothing reaches the kernel, which then finds that there is nothing."""
     try:
         attempt()
     except OSError as error:
-        return error.errno != refusal
+        return error.errno not in (errno.EPERM, errno.ENOSYS)
     return True
 
 
@@ -471,15 +472,28 @@ def tried(attempt, at):
 
 
 def attacker(at):
-    if at["lock"]:
-        sys.path.insert(0, at["code"])
-        import sandbox
-
-        del sys.path[0]  # what is on the path may be read
-        if not at["scoped"]:
-            sandbox._SCOPED_LANDLOCK = 99  # as if this kernel were older
-        sandbox.lock(sandbox.Sandbox(**at["sandbox"]))
     print("\n" + json.dumps({name: tried(attempt, at) for name, attempt in ATTEMPTS.items()}))
+
+
+def _printed(at, command, environment):
+    """What a command prints that is locked in, or not."""
+    if not at["lock"]:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, start_new_session=True
+        )
+        return process.communicate(timeout=100)[0]
+    sys.path.insert(0, at["code"])  # what is on the path may be read
+    import sandbox
+
+    own = sandbox.Sandbox((at["data"],), **at["sandbox"])
+    with open(os.devnull, "rb") as nothing:
+        locked = sandbox.start(own, command, environment, nothing)
+    try:
+        printed, said = locked.process.communicate(timeout=100)
+        sys.stderr.buffer.write(said)
+    finally:
+        locked.end()
+    return printed
 
 
 def victim(at):
@@ -488,16 +502,17 @@ def victim(at):
     data.mkdir(exist_ok=True)
     (data / "table.csv").write_text("1,2\n")
     at["data"] = str(data)
-    at["scratch"] = at["sandbox"]["folder"] = str(home / "scratch")
-    at["sandbox"]["readable"] = [str(data)]
-    Path(at["scratch"]).mkdir()
+    at["scratch"] = "/tmp" if at["lock"] else str(home / "scratch")
+    (home / "scratch").mkdir()
     for name in ("ledger", "spare"):
         at[name] = str(home / name)
         Path(at[name]).write_text(SECRET)
         os.chmod(at[name], 0o600)
     at["pid"] = os.getpid()
     shm = Path(f"/dev/shm/murmur-{at['pid']}")
-    shm.write_text(SECRET)
+    temporary = Path(f"/tmp/murmur-{at['pid']}")
+    for shared in (shm, temporary):
+        shared.write_text(SECRET)
     at["shm"] = str(shm)
     kept = ctypes.create_string_buffer(SECRET.encode())
     at["address"] = ctypes.addressof(kept)
@@ -521,12 +536,10 @@ def victim(at):
     signal.signal(signal.SIGUSR1, lambda *_: hits.append(1))
     environment = {"PATH": "/usr/bin:/bin", "HOME": at["scratch"]}
     command = [sys.executable, "-I", "-B", __file__, "attacker", json.dumps(at)]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, start_new_session=True
-    )
-    found = json.loads(process.communicate(timeout=100)[0].splitlines()[-1])
+    found = json.loads(_printed(at, command, environment).splitlines()[-1])
     time.sleep(0.05)
-    shm.unlink()
+    for shared in (shm, temporary):
+        shared.unlink()
     for remove, which in ((libc.shmctl, "segment"), (libc.msgctl, "queue")):
         remove(at[which], 0, None)
     libc.semctl(at["semaphore"], 0, 0)

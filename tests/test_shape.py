@@ -35,8 +35,8 @@ LIMITS = {  # what is counted: the limit of today, and the aim
     "files above 600 lines": (0, 0),
     "public methods of CohortStrategy": (25, 25),
     "attributes of CohortStrategy": (3, 3),
-    "code lines of the largest algorithm's pair and its direct imports": (2_964, 1_500),
-    "code lines to trust an epsilon": (11_668, 9_000),
+    "code lines of the largest algorithm's pair and its direct imports": (2_973, 1_500),
+    "code lines to trust an epsilon": (12_323, 9_000),
 }
 
 

@@ -37,10 +37,23 @@ def started_with(config: DictConfig) -> str:
     Args:
         config: the server's, or that of a device or a simulated client.
     """
-    public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
-    found = {key: _equal(value) for key, value in (*leaves(config), *public.items())}
-    text = json.dumps(found, sort_keys=True, default=str)
+    text = json.dumps(_started(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """What ``started_with`` is a digest of, by key, as a run header holds it: without infinities.
+
+    Args:
+        config: the server's, or that of a device or a simulated client.
+    """
+    text = json.dumps(_started(config), default=str)
+    return json.loads(text, parse_constant=str)
+
+
+def _started(config: DictConfig) -> dict[str, Any]:
+    public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
+    return {key: _equal(value) for key, value in (*leaves(config), *public.items())}
 
 
 def _equal(value: Any) -> Any:

@@ -70,6 +70,11 @@ def build(
     return _build(settings, path, *args, **extra)
 
 
+def class_of(node: DictConfig, path: str) -> Any:
+    """The class or function that ``node._target_`` names; ConfigError where there is none."""
+    return _locate(str(node._target_), path)
+
+
 def knobs_of(settings: Mapping[Any, Any], group: Mapping[str, Any], path: str) -> list[str]:
     """Names of the knobs of ``group`` that the class of ``settings`` takes beside these.
 

@@ -49,6 +49,8 @@ def job_key(config: DictConfig, base: Path) -> str:
         settings["precision"] = precision
     if not settings.get("audit", {}).get("canaries"):
         settings.pop("audit", None)
+    if settings.get("task") == "classification":  # as before there were others
+        settings.pop("task")
     for name in FILES:
         node, last = _parent(settings, name)
         if node.get(last) is not None:

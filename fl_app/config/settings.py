@@ -94,6 +94,8 @@ class FederationSettings:
         devices: settings of ``DeviceDataSpec`` where clients are on devices; None in simulations.
         enrolled: the table of devices' keys (``murmur.round.placement``), which the server reads.
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
+        server_key: the file of the key that signs what clients are asked; None: a simulation makes
+            one in its folder, and a run on devices signs nothing.
         offer_model: whether devices are sent the finished model (``fl_app.run.offer``).
     """
 
@@ -110,6 +112,7 @@ class FederationSettings:
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
     peers: str | None = None
+    server_key: str | None = None
     offer_model: Literal["never", "finite", "any"] = "finite"
 
     def __post_init__(self) -> None:

@@ -13,7 +13,6 @@ rows as they were understood; nothing keeps them.
 
 import json
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -25,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter
-from rich.cells import cell_len, set_cell_size
 
 from fl_app.config.errors import ConfigError
+from fl_app.run.card_text import Spread, between, fitted, number, short
 from fl_app.run.population import Population, described, image_population, is_by_owner
 from murmur.format import printable
 from murmur.learning.data import datasets
@@ -39,17 +38,13 @@ MAX_LINES = 12
 MAX_WIDTH = 100
 
 _INDENT = 10  # cells before the text of a line
-_MAX_NAME = 40  # cells of a name that are shown
 _MAX_ROW_LINES = 8  # of a row's numbers
 _MAX_DRAWN = 32  # cells of a drawn picture's width
 _SHADES = " .:-=+*#%@"  # from black to white, on a dark terminal
 _PLACES = ("name", "path", "root", "test_path", "train", "test")  # settings that say where
-_EXPONENT_FROM = 1e7
 _BLOCK_EXAMPLES = 256  # examples whose bounds are looked for at a time
 
 Kind = Literal["numbers", "texts", "pictures", "arrays"]
-Spread = tuple[int, int]
-"""The fewest and the most."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ class Clients:
         partition: its class and settings.
         count: how many clients there are.
         rows: of one client.
-        classes: of one client; None: it draws its rows whenever it is asked.
+        classes: of one client; None: there are none, or it draws its rows whenever it is asked.
     """
 
     partition: str
@@ -129,7 +124,7 @@ class DataCard:
         rows: of all classes.
         owners: whose rows are not in the test set; None: nothing says whose a row is.
         owner_rows: of one owner.
-        classes: in the order of their numbers.
+        classes: in the order of their numbers; of several labels, the rows that have each.
         kind: of an input.
         shape: (C, H, W) of an input.
         words: of a text; None: inputs are no texts.
@@ -137,6 +132,8 @@ class DataCard:
         columns: that a model sees; none where the data are no table.
         left_out: what was not used, and why.
         clients: None: their data are not here, or these are one client's own.
+        task: what labels are (``murmur.learning.objective``).
+        label_range: of a regression's labels, public.
     """
 
     source: str
@@ -153,6 +150,8 @@ class DataCard:
     columns: tuple[Column, ...]
     left_out: tuple[str, ...]
     clients: Clients | None
+    task: str = "classification"
+    label_range: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         return "\n".join([HEADING, *self.lines()])
@@ -170,18 +169,20 @@ class DataCard:
         if self.columns:
             inputs += ":"
         parts = {
-            "data": [_short(self.source, room)],
-            "rows": _fitted(self._rows(), room, 2),
-            "owners": _fitted([self._owners().split()], room, 1),
-            "classes": [],
-            "inputs": _fitted(self._columns(), room, 2, inputs),
-            "left out": _fitted(left_out, room, 2, mark=";"),
+            "data": [short(self.source, room)],
+            "rows": fitted(self._rows(), room, 2),
+            "owners": fitted([self._owners().split()], room, 1),
+            self._labels(): [],
+            "inputs": fitted(self._columns(), room, 2, inputs),
+            "left out": fitted(left_out, room, 2, mark=";"),
         }
         if self.clients is not None:
-            parts["clients"] = _fitted([self._clients(self.clients).split()], room, 1)
-        head = f"{len(self.classes):,}, as {'/'.join(self._of_filled(SPLITS))}:"
+            parts["clients"] = fitted([self._clients(self.clients).split()], room, 1)
+        head = self._predicted()
+        if self.classes:
+            head += f", as {'/'.join(self._of_filled(SPLITS))}:"
         rest = MAX_LINES - 1 - sum(map(len, parts.values()))
-        parts["classes"] = _fitted(self._classes(), room, rest, head)
+        parts[self._labels()] = fitted(self._classes(), room, rest, head)
         return [
             f"{'' if place else label:{_INDENT}}{text}"
             for label, texts in parts.items()
@@ -193,7 +194,8 @@ class DataCard:
         if self.is_own:
             return self.lines(width)
         rows = ", ".join(chain(*self._rows()))
-        said = [self.source, rows, f"{len(self.classes):,} classes", self._input(), *self.left_out]
+        predicted = f"{self._predicted()} {self._labels()}"
+        said = [self.source, rows, predicted, self._input(), *self.left_out]
         return [f"data: {'; '.join(said)}"]
 
     def to_json(self) -> bytes:
@@ -205,6 +207,17 @@ class DataCard:
     def from_json(cls, content: bytes) -> "DataCard":
         """Reads the output of ``to_json``; ValueError for anything else."""
         return TypeAdapter(cls).validate_json(content, strict=True)
+
+    def _labels(self) -> str:
+        """What labels are called."""
+        return "classes" if self.task == "classification" else "labels"
+
+    def _predicted(self) -> str:
+        """How many classes or labels, or between which numbers a label lies."""
+        if self.label_range is None:
+            return f"{len(self.classes):,}"
+        low, high = self.label_range
+        return f"numbers in the public range {number(low)} to {number(high)}"
 
     def _rows(self) -> list[list[str]]:
         """How many rows each split has."""
@@ -218,24 +231,24 @@ class DataCard:
         """Describes the owners of the rows: their number and the rows of each."""
         if self.owners is None or self.owner_rows is None:
             return "nothing says whose a row is"
-        return f"{self.owners:,}, {_between(self.owner_rows, 'row', 'rows')} each, test rows aside"
+        return f"{self.owners:,}, {between(self.owner_rows, 'row', 'rows')} each, test rows aside"
 
     def _classes(self) -> list[list[str]]:
         """Each class with its rows; first those that a split lacks, which must be seen."""
         shown = []
         for each in sorted(self.classes, key=lambda each: 0 not in self._of_filled(each.rows)):
             counts = "/".join(f"{count:,}" for count in self._of_filled(each.rows))
-            shown.append([f"{_short(each.name)}: {counts}"])
+            shown.append([f"{short(each.name)}: {counts}"])
         return shown
 
     def _input(self) -> str:
         """Describes one input: its kind, shape and range."""
         channels, height, width = self.shape
-        within = f"within {_number(self.low)} to {_number(self.high)}"
+        within = f"within {number(self.low)} to {number(self.high)}"
         if self.kind == "numbers":
             return f"{channels:,} numbers {within}"
         if self.kind == "texts":
-            words = _between(self.words or (0, 0), "word", "words")
+            words = between(self.words or (0, 0), "word", "words")
             return f"texts of {words}, cut at {width:,}"
         size = f"{height:,} × {width:,}"
         if self.kind == "pictures":
@@ -248,17 +261,17 @@ class DataCard:
         """The columns that a model sees."""
         shown = []
         for column in self.columns:
-            name = _short(column.name)
+            name = short(column.name)
             if column.low is not None and column.high is not None:
-                name += f" {_number(column.low)} to {_number(column.high)}"
+                name += f" {number(column.low)} to {number(column.high)}"
             shown.append([name])
         return shown
 
     def _clients(self, clients: Clients) -> str:
         """How the partition has shared out the rows."""
-        each = _between(clients.rows, "row", "rows")
+        each = between(clients.rows, "row", "rows")
         if clients.classes is not None:
-            each += f" and {_between(clients.classes, 'class', 'classes')}"
+            each += f" and {between(clients.classes, 'class', 'classes')}"
         return f"{clients.count:,}, {each} each: {printable(clients.partition)}"
 
 
@@ -317,16 +330,14 @@ def _card(
     data: Dataset,
     source: str,
     is_own: bool,
-    splits: Sequence[NDArray[np.int64]],
+    splits: Sequence[NDArray[Any]],
     left_out: Sequence[str],
     clients: Clients | None,
 ) -> DataCard:
     """The card of a data set whose ``splits``, in the order of ``SPLITS``, have these labels."""
-    known = data.classes or ()
-    found = 1 + max(int(labels.max(initial=-1)) for labels in splits)
-    count = max(len(known) or data.num_classes, found)
-    names = [*known, *map(str, range(len(known), count))]
-    counts = np.stack([np.bincount(labels, minlength=count) for labels in splits], axis=1)
+    label_range = None
+    if data.objective.kind == "regression":
+        label_range = (data.objective.low, data.objective.high)
     owners = None
     owner_rows = None
     if data.owners is not None and len(data.owners):
@@ -345,7 +356,7 @@ def _card(
         rows=SplitRows(*map(len, splits)),
         owners=owners,
         owner_rows=owner_rows,
-        classes=tuple(map(ClassRows, names, (SplitRows(*rows) for rows in counts.tolist()))),
+        classes=_class_rows(data, splits),
         kind=kind,
         shape=data.input_shape,
         words=words,
@@ -354,7 +365,25 @@ def _card(
         columns=_columns_of(data),
         left_out=tuple(left_out),
         clients=clients,
+        task=data.objective.kind,
+        label_range=label_range,
     )
+
+
+def _class_rows(data: Dataset, splits: Sequence[NDArray[Any]]) -> tuple[ClassRows, ...]:
+    """Each class with its rows, or each of several labels with the rows that have it."""
+    if data.objective.kind == "regression":
+        return ()
+    names: list[str] = [*(data.classes or ())]
+    if data.objective.has_classes:
+        found = 1 + max(int(labels.max(initial=-1)) for labels in splits)
+        count = max(len(names) or data.num_classes, found)
+        names += map(str, range(len(names), count))
+        counts = np.stack([np.bincount(labels, minlength=count) for labels in splits], axis=1)
+    else:
+        ones = [np.count_nonzero(labels, axis=0) for labels in splits]
+        counts = np.stack(ones, axis=1)
+    return tuple(map(ClassRows, names, (SplitRows(*rows) for rows in counts.tolist())))
 
 
 def _parts(data: Dataset) -> list[Examples]:
@@ -418,7 +447,7 @@ def _shape(people: Population, node: DictConfig) -> Clients:
     shares = people.shards
     assert isinstance(shares, ClientShards)
     classes = None
-    if isinstance(shares, DisjointShards):
+    if isinstance(shares, DisjointShards) and people.dataset.objective.has_classes:
         holders = np.repeat(np.arange(len(shares)), shares.sizes)
         labels = people.dataset.train.labels[shares.rows]
         held = np.unique(holders * people.dataset.num_classes + labels)
@@ -467,11 +496,22 @@ def rows_shown(config: DictConfig, count: int, width: int) -> list[str]:
     last = len(data.train) - 1
     lines = []
     for row in np.unique(np.linspace(0, last, min(count, last + 1)).astype(int)).tolist():
-        label = int(data.train.labels[row])
-        name = _short(data.classes[label] if data.classes else str(label))
+        said = _label_shown(data, row)
         owner = f", owner {data.owners[row]}" if data.owners is not None else ""
-        lines += [f"row {row:,} (from 0): class {name}{owner}", *_drawn(data, row, width)]
+        lines += [f"row {row:,} (from 0): {said}{owner}", *_drawn(data, row, width)]
     return lines
+
+
+def _label_shown(data: Dataset, row: int) -> str:
+    """A row's label in words."""
+    label = data.train.labels[row]
+    if data.objective.kind == "regression":
+        return f"label {number(float(label))}"
+    names = data.classes or ()
+    if data.objective.kind == "multilabel":
+        held = [names[number] if names else str(number) for number in np.flatnonzero(label)]
+        return f"labels {', '.join(map(short, held)) or 'none'}"
+    return f"class {short(names[label] if names else str(label))}"
 
 
 def owners_shown(config: DictConfig) -> list[str]:
@@ -497,10 +537,10 @@ def owners_shown(config: DictConfig) -> list[str]:
     whose[people.public_rows] = pool
     whose[people.held_out] = validation
     lines = dict.fromkeys(data.test_owner_ids, "test set")
-    for number, owner in enumerate(data.owner_ids):
-        held, counts = np.unique(whose[data.owners == number], return_counts=True)
+    for at, owner in enumerate(data.owner_ids):
+        held, counts = np.unique(whose[data.owners == at], return_counts=True)
         said = [
-            f"{roles.get(place, f'client {place}')} ({_between((count, count), 'row', 'rows')})"
+            f"{roles.get(place, f'client {place}')} ({between((count, count), 'row', 'rows')})"
             for place, count in zip(held.tolist(), counts.tolist(), strict=True)
         ]
         lines[owner] = ", ".join([*said, *filter(None, [lines.get(owner)])])
@@ -520,76 +560,5 @@ def _drawn(data: Dataset, row: int, width: int) -> list[str]:
         numbers = numbers[numbers != 0]
     shown = [f"{value:.7g}" for value in numbers.tolist()]
     if len(data.columns) == len(shown) and _kind(data) == "numbers":
-        shown = [f"{_short(name)} {text}" for name, text in zip(data.columns, shown, strict=True)]
-    return _fitted([[text] for text in shown], width, _MAX_ROW_LINES)
-
-
-def _between(spread: Spread, one: str, more: str) -> str:
-    """The fewest and the most of something, in words."""
-    low, high = spread
-    if low == high:
-        return f"{low:,} {one if low == 1 else more}"
-    return f"{low:,} to {high:,} {more}"
-
-
-def _number(value: float) -> str:
-    """A bound for people."""
-    if value.is_integer() and abs(value) < _EXPONENT_FROM:
-        return f"{value:,.0f}"
-    return f"{value:g}"
-
-
-def _short(name: str, most: int = _MAX_NAME) -> str:
-    """A name of somebody's on one line, its middle left out where it is long."""
-    name = printable(name)
-    if cell_len(name) <= most:
-        return name
-    end = name[-(most // 2) :]
-    while cell_len(end) > most // 2:
-        end = end[1:]
-    return f"{set_cell_size(name, max(most - 1 - cell_len(end), 0))}…{end}"
-
-
-def _fitted(
-    items: Sequence[Sequence[str]], room: int, most: int, head: str = "", mark: str = ","
-) -> list[str]:
-    """Items, each of words, in at most ``most`` lines of ``room`` cells.
-
-    Where not all fit, the first ones and how many there are besides; where none does, the first
-    words.
-
-    Args:
-        items: no line ends within a word, but where one is wider than a line.
-        room: of a line.
-        most: lines.
-        head: words before all items.
-        mark: behind each but the last.
-    """
-
-    def filled(shown: int) -> list[str]:
-        words = head.split()
-        for place, item in enumerate(items[:shown], start=1):
-            words += [*item[:-1], item[-1] + mark * (place < len(items))]
-        if shown < len(items):
-            words.append(f"and {len(items) - shown:,} more")
-        return _filled(words, room)
-
-    if len(items) <= most * room and len(whole := filled(len(items))) <= most:
-        return whole
-    some = range(1, min(len(items), most * room))
-    shown = bisect_left(some, True, key=lambda count: len(filled(count)) > most)
-    lines = filled(shown if head else max(shown, 1))
-    if len(lines) > most:
-        lines[most - 1] = f"{set_cell_size(lines[most - 1], room - 2).rstrip()} …"
-    return lines[:most]
-
-
-def _filled(words: Sequence[str], room: int) -> list[str]:
-    """``words`` in lines of at most ``room`` cells, as many as it takes."""
-    lines = [""]
-    for word in words:
-        word = _short(word, room)
-        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > room:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+        shown = [f"{short(name)} {text}" for name, text in zip(data.columns, shown, strict=True)]
+    return fitted([[text] for text in shown], width, _MAX_ROW_LINES)

@@ -37,7 +37,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.run import model_folder, offer, provenance, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
-from fl_app.run.scores import leading_score
+from fl_app.run.scores import TASK_SCORES, leading_score
+from fl_app.run.signing import signer_of
 from fl_app.run.validated import ValidatedRun
 from fl_app.tracking import RunHealth
 from murmur.learning.array_bytes import array_from_bytes
@@ -141,6 +142,8 @@ class Experiment:
         provenance.note_start(folder.path)
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
+        if (signer := signer_of(self.validated, self._name(folder))) is not None:
+            strategy.rounds.sign(signer)
         if checkpoint is None:
             start = self.validated.start
             model = strategy.setup.initial_parameters() if start is None else start
@@ -429,6 +432,10 @@ class Experiment:
             "failed": sum(len(row["failed"]) for row in rows),
             "seconds": round(time.monotonic() - self.started, 3),
         }
+        for name in TASK_SCORES.get(self.config.task, ()):
+            final.setdefault(name, rows[-1].get(name))
+        if final.get("r2") is not None:
+            final["at_chance"] = final["r2"] <= 0
         score = leading_score(self.config)
         if score != "accuracy":
             values = [row[score] for row in rows if score in row and row["round"] > 0]
@@ -467,7 +474,7 @@ class Experiment:
         personal = self.strategy.rounds.own_models is not None
         about = model_folder.describe(self.config, people, images.dataset, statement, personal)
         plain: Any = OmegaConf.to_container(self.config, resolve=True)
-        named = ("accuracy", *self.strategy.setup.metrics)
+        named = (*TASK_SCORES.get(self.config.task, ("accuracy",)), *self.strategy.setup.metrics)
         scores = {name: final[name] for name in named if final.get(name) is not None}
         card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)
         model_folder.write(self.folder.path, weights, about, people.fitted, card)

@@ -22,7 +22,7 @@ from torch import nn
 
 from clients.base import Client, ClientSetup
 from clients.protected_evaluation import EvaluationClient
-from fl_app.config.client_half import started_with
+from fl_app.config.client_half import settings_of, started_with
 from fl_app.config.errors import ConfigError
 from fl_app.config.instantiate import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
@@ -102,6 +102,7 @@ def build_trainer(
             exact_stack=compute.stack == 1,
             fused=compute.fused,
             precision=compute.precision,
+            objective=dataset.objective,
         )
     except ValueError as error:
         group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
@@ -414,6 +415,7 @@ def values_of(
             delta=privacy.delta,
             rounds=int(config.federation.num_rounds),
             noise=privacy.noise,
+            settings=settings_of(config),
         ),
         "client": half.client,
         "evaluator": half.evaluator,

@@ -60,7 +60,7 @@ def model_card(
         _row("model", _short(about["model"]), PUBLIC),
         _row("features", _features(about), PUBLIC),
         _row("input", _input(input_of_model), UNCOVERED if _was_read(input_of_model) else PUBLIC),
-        _row("classes", ", ".join(_classes(about)), PUBLIC if named else UNCOVERED),
+        _predicted(about, named),
     ]
     for key, value in scores.items():
         lines.append(_row(key.replace("_", " "), f"{value:.4f}", f"held-out examples {UNCOVERED}"))
@@ -79,7 +79,7 @@ def model_card(
         "## How to use it",
         "",
         "```bash",
-        "murmur predict FOLDER FILE          # classes and probabilities",
+        f"murmur predict FOLDER FILE          # {_printed(about)}",
         "murmur onnx FOLDER model.onnx       # for other programs, features included",
         "```",
         "",
@@ -92,7 +92,7 @@ def model_card(
 
 def _metadata(name: str, about: Mapping[str, Any], scores: Mapping[str, float]) -> list[str]:
     """Lines of YAML; JSON texts are YAML's, too."""
-    task = _TASKS[about["input"]["kind"]]
+    task = _pipeline(about)
     lines = [
         "library_name: murmur",
         f"pipeline_tag: {task}",
@@ -143,6 +143,30 @@ def _input(told: Mapping[str, Any]) -> str:
 def _was_read(told: Mapping[str, Any]) -> bool:
     """Returns whether columns were read from a client's table, not from a public schema."""
     return told["kind"] == "table" and told.get("schema") is None
+
+
+def _predicted(about: Mapping[str, Any], named: bool) -> str:
+    """The row on what the model predicts: a number, several labels, or a class."""
+    task = about.get("task", {})
+    if task.get("kind") == "regression":
+        return _row("prediction", f"a number in {task['low']:g} to {task['high']:g}", PUBLIC)
+    if task.get("kind") == "multilabel":
+        return _row("labels, each by itself", ", ".join(_classes(about)), PUBLIC)
+    return _row("classes", ", ".join(_classes(about)), PUBLIC if named else UNCOVERED)
+
+
+def _printed(about: Mapping[str, Any]) -> str:
+    """What ``murmur predict`` prints."""
+    printed = {"regression": "a number a row", "multilabel": "each label's probability"}
+    return printed.get(about.get("task", {}).get("kind"), "classes and probabilities")
+
+
+def _pipeline(about: Mapping[str, Any]) -> str:
+    """Hugging Face's name of the task."""
+    kind = about["input"]["kind"]
+    if about.get("task", {}).get("kind") == "regression":
+        return "tabular-regression" if kind == "table" else "other"
+    return _TASKS[kind]
 
 
 def _classes(about: Mapping[str, Any]) -> Sequence[str]:

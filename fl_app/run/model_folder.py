@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from murmur.files import owner_only_folder, replace_file
 from murmur.learning.data.cache import NEEDED
 from murmur.learning.data.examples import Dataset
 from murmur.learning.features.components import BLOCK_IMAGES, Components, Features, Fitted
+from murmur.learning.objective import Objective
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
@@ -74,6 +75,7 @@ def describe(
         "input_shape": list(data.input_shape),
         "num_classes": data.num_classes,
         "classes": list(names) if len(names) == data.num_classes else None,
+        **_task_of(data.objective),
         "input": _without_paths("input", _input(plain["dataset"], images)),
         "features_digest": digest,
         **settings_of(config),
@@ -82,6 +84,19 @@ def describe(
         "privacy": statement.to_dict(),
         "privacy_text": render(statement),
     }
+
+
+def _task_of(objective: Objective) -> dict[str, Any]:
+    """A task other than classification, with the range of a regression's labels."""
+    return {} if objective.has_classes else {"task": asdict(objective)}
+
+
+def objective_of(about: Mapping[str, Any]) -> Objective:
+    """The task of a model by its metadata; ConfigError where it is none."""
+    try:
+        return Objective(**about.get("task", {}))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the model's task cannot be read ({error})") from error
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
@@ -227,7 +242,9 @@ class SavedModel:
             require_known_classes(whole)
             channels, height, width = about["input_shape"]
             shape = (channels, height, width)
-            trainer = Trainer(build_model(whole.model), shape, about["num_classes"])
+            trainer = Trainer(
+                build_model(whole.model), shape, about["num_classes"], objective=objective_of(about)
+            )
         state = trainer.flat.module.state_dict()
         known = {name: tensor.shape for name, tensor in tensors.items()}
         if any(known.get(name) != tuple(tensor.shape) for name, tensor in state.items()):
@@ -268,14 +285,22 @@ class SavedModel:
             images = self.features.apply(self.fitted, images)
         return self.trainer.logits(images)
 
-    def probabilities(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Each class's probability (N, classes) for data as the data set gives them."""
-        from scipy.special import softmax
+    @property
+    def objective(self) -> Objective:
+        """What it predicts."""
+        return self.trainer.objective
 
-        return softmax(self.logits(images).astype(np.float64), axis=1)
+    def predictions(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Predictions for data as the data set gives them (``Objective.predictions``).
+
+        Probabilities (N, classes) or (N, labels), or numbers (N, 1) in the label's unit.
+        """
+        return self.objective.predictions(self.logits(images))
 
     def network(self) -> "nn.Sequential":
         """Features and model as one PyTorch module: data as the data set gives them, to logits.
+
+        Of a regression to numbers (n, 1) in the label's unit.
 
         Raises:
             ConfigError: the features cannot be written as a network.
@@ -290,6 +315,11 @@ class SavedModel:
             except ValueError as error:
                 raise ConfigError(str(error)) from error
             parts.insert(0, first)
+        if self.objective.kind == "regression":
+            units = nn.Linear(1, 1).requires_grad_(False)
+            units.weight.fill_(self.objective.half_width)
+            units.bias.fill_(self.objective.centre)
+            parts.append(units)
         return nn.Sequential(*parts).eval()
 
 

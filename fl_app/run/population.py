@@ -12,6 +12,7 @@ steps, unless ``dataset.split=rows``. All draws follow from the run's seed.
 """
 
 import functools
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from murmur.learning.data.shards import ClientShards, DisjointShards
 from murmur.learning.data.splits import Unseen, require_taught
 from murmur.learning.features.bins import Bins
 from murmur.learning.features.components import Features, Fitted, featured
+from murmur.learning.objective import CLASSIFICATION, KINDS
 from murmur.random import experiment_rng
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
@@ -109,12 +111,15 @@ class Population:
     def class_counts(self, clients: Sequence[int] | None = None) -> NDArray[np.int64]:
         """Examples of each class at ``clients``, int64 (clients, classes); None: all, in id order.
 
+        Where labels are no classes, all examples count as of one.
+
         Reads private labels: for the reports of a simulation only.
         """
         if clients is None:
             clients = range(len(self.shards))
         shares = (self.shards[client] for client in clients)
-        return label_counts(shares, self.dataset.train.labels, self.dataset.num_classes)
+        data = self.dataset
+        return label_counts(shares, data.train.strata, data.num_strata)
 
 
 def population(config: DictConfig) -> Population:
@@ -143,7 +148,7 @@ def data_digests(config: DictConfig) -> dict[str, str]:
 
     They cover all rows, before features. ConfigError as ``population``.
     """
-    return _digests(_reader_settings(config.dataset))
+    return _digests(_reader_settings(config.dataset, config.task))
 
 
 @functools.lru_cache(maxsize=2)
@@ -153,7 +158,7 @@ def _digests(description: str) -> dict[str, str]:
 
 def described(config: DictConfig, *more: str) -> str:
     """All settings of a population in YAML, and ``more`` groups: equal ones are equal texts."""
-    keys = ("dataset", "partition", "federation", "seed", *more)
+    keys = ("task", "dataset", "partition", "federation", "seed", *more)
     needed = OmegaConf.create({key: config[key] for key in keys})
     return OmegaConf.to_yaml(needed, resolve=True)
 
@@ -245,7 +250,7 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
         )
     if not node.fitted_images > 1:
         raise errors.ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
-    other = _read(compose.installed((f"dataset={name}",)).dataset)
+    other = _read(compose.installed((f"dataset={name}",)).dataset, CLASSIFICATION.kind)
     images = np.array(other.train.images[: node.fitted_images])
     if people.shards:
         train = people.dataset.train.images
@@ -264,7 +269,7 @@ def _images(description: str) -> Population:
     config = OmegaConf.create(description)
     federation: settings.FederationSettings = instantiate.build(config.federation, "federation")
     terms = federation.device_data_spec()
-    dataset = _read(config.dataset)
+    dataset = _read(config.dataset, config.task)
     if terms is None:  # a server of devices has a pool, whose labels are not used, to train on
         dataset = _taught(dataset, config.dataset)
     size = federation.public_size(len(dataset.train))
@@ -290,7 +295,8 @@ def _images(description: str) -> Population:
             f"{len(private)} private examples; lower it, federation.public or "
             "federation.validation, or let clients share examples (partition=virtual)"
         )
-    divided = dataset.owners if is_by_owner(config.partition) else dataset.train.labels
+    _require_blind(partition, config.partition, config.task)
+    divided = dataset.owners if is_by_owner(config.partition) else dataset.train.strata
     if divided is None:
         raise errors.ConfigError(
             "partition=natural: the data set does not say whose each example is; name the column "
@@ -300,7 +306,7 @@ def _images(description: str) -> Population:
         shares = partition(
             divided[private],
             federation.num_clients,
-            dataset.num_classes,
+            dataset.num_strata,
             experiment_rng(config.seed, "partition"),
         )
     except ValueError as error:
@@ -321,12 +327,26 @@ def is_by_owner(node: DictConfig) -> bool:
     return bool(getattr(instantiate.build(node, "partition"), "by_owner", False))
 
 
+def _require_blind(partition: object, node: DictConfig, task: str) -> None:
+    """ConfigError where the partition of ``node`` divides by classes and ``task`` has none."""
+    if task == CLASSIFICATION.kind or not getattr(partition, "by_class", True):
+        return
+    raise errors.ConfigError(
+        f"partition={_name_of(node)}: divides by class, and task={task} has no classes; set "
+        "partition=iid, natural or quantity_skew"
+    )
+
+
+def _name_of(node: DictConfig) -> str:
+    return str(node._target_).rpartition(".")[2]
+
+
 def _require_full(shares: ClientShards, partition: DictConfig) -> None:
     """ConfigError where ``partition``, as ``conf`` has it, leaves a client without examples."""
     empty = np.flatnonzero(shares.sizes == 0)
     if not len(empty):
         return
-    name = str(partition._target_).rpartition(".")[2]
+    name = _name_of(partition)
     raise errors.ConfigError(
         f"partition={name}: leaves {len(empty)} of {len(shares)} clients without examples (the "
         f"first is client {empty[0]}), and each must have at least one; lower "
@@ -378,7 +398,7 @@ def _held_out(
             )
         rng = experiment_rng(seed, "validation")
         name = f"federation.validation={federation.validation}"
-        labels = dataset.train.labels[private]
+        labels = dataset.train.strata[private]
         return _split(name, private, federation.validation, rng, dataset, labels)
     if len(public) < _PARTS:
         raise errors.ConfigError(
@@ -449,14 +469,37 @@ def _require_same_classes(dataset: Dataset, terms: settings.DeviceDataSpec) -> N
         )
 
 
-def _read(node: DictConfig) -> Dataset:
-    """Returns the data set of ``conf/dataset``, from its reader."""
-    return _dataset(_reader_settings(node))
+def _read(node: DictConfig, task: str) -> Dataset:
+    """Returns the data set of ``conf/dataset``, from its reader.
+
+    Raises:
+        ConfigError: the reader refuses, or its labels are of another task.
+    """
+    dataset = _dataset(_reader_settings(node, task))
+    if dataset.objective.kind != task:
+        raise errors.ConfigError(
+            f"task={task}: dataset={_name_of(node)} has labels of task={dataset.objective.kind}"
+        )
+    return dataset
 
 
-def _reader_settings(node: DictConfig) -> str:
-    """Returns a reader's settings in YAML: ``unseen`` is a matter of splits, not of readers."""
+def _reader_settings(node: DictConfig, task: str) -> str:
+    """Returns a reader's settings in YAML: ``unseen`` is a matter of splits, not of readers.
+
+    Raises:
+        ConfigError: the task is unknown, or the reader has classes only.
+    """
     own = {key: value for key, value in node.items() if key != UNSEEN}
+    if task not in KINDS:
+        raise errors.ConfigError(f"task={task}: must be one of {', '.join(KINDS)}")
+    if task != CLASSIFICATION.kind:
+        reader = instantiate.class_of(node, "dataset")
+        if "task" not in inspect.signature(reader).parameters:
+            raise errors.ConfigError(
+                f"task={task}: dataset={_name_of(node)} reads classes only; choose dataset=table, "
+                "huggingface or npz"
+            )
+        own["task"] = task
     return OmegaConf.to_yaml(OmegaConf.create(own), resolve=True)
 
 

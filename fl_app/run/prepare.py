@@ -188,10 +188,15 @@ def budget_line(budget: Budget) -> str:
 
 
 def forecast_of(run: ValidatedRun) -> Forecast | None:
-    """Returns what noise leaves of the leading score; None: nothing is protected, or unknown."""
+    """Returns what noise leaves of the leading score; None: nothing is protected, or unknown.
+
+    What is known of that was measured on classes (``strategies.forecast``).
+    """
     strategy = run.strategy
     forecast = strategy.forecast()
     if forecast is None or not strategy.setup.budget.is_private:
+        return None
+    if not run.trainer.objective.has_classes:
         return None
     test = strategy.setup.test
     clean = None

@@ -273,6 +273,14 @@ def _scored(metrics: dict[str, Any], missing: str) -> list[str]:
     guessed = chance_of(name)
     beside = missing if guessed is None else f"; chance {guessed:.3f}{missing}"
     figure = f"{label_of(name)} {value:.3f}"
+    if metrics.get("at_chance") and name == "r2":
+        beside = f": no better than the mean, nothing was learnt{missing}"
+    others = [
+        other for other in ("rmse", "mae") if metrics.get(other) is not None and other != name
+    ]
+    if others:
+        said = ", ".join(f"{label_of(other)} {metrics[other]:.4g}" for other in others)
+        figure = f"{figure} ({said})"
     last = f"{figure} after {pluralize(metrics['rounds'], 'round')}"
     if metrics["rounds"] == 1:
         return [last + beside, figure + beside]

@@ -46,7 +46,7 @@ from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
 from fl_app.run.data_card import DataCard
 from fl_app.run.provenance import read_mapping, versions
-from fl_app.run.scores import ROW_SCORES
+from fl_app.run.scores import row_scores
 from murmur.files import owner_only, owner_only_folder, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
@@ -492,7 +492,8 @@ class Checkpoint:
         new = flat(json.loads(json.dumps(settings)))
         for found in (old, new):  # which score of a row is printed changes no result
             names = found.get("evaluation.metrics") or []
-            found["evaluation.metrics"] = [name for name in names if name not in ROW_SCORES]
+            found["evaluation.metrics"] = [name for name in names if name not in row_scores(found)]
+            found.setdefault("task", "classification")  # of versions that had no other
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION

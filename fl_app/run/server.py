@@ -20,18 +20,19 @@ from safetensors.torch import load_file
 from clients.base import Client
 from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
-from fl_app.config.instantiate import build, is_refusal, require
+from fl_app.config.instantiate import build, class_of, is_refusal, require
 from fl_app.config.plugins import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
 from fl_app.run.hosts import budget_and_schedule
 from fl_app.run.population import Population
-from fl_app.run.scores import ROW_SCORES
+from fl_app.run.scores import row_scores
 from murmur.algorithms.gradient_rounds import start_from_names
 from murmur.format import format_number
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.linear_model import Head
 from murmur.learning.metrics import Metric, metrics, over_owners
+from murmur.learning.objective import CLASSIFICATION
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.guarantee import departures
@@ -186,6 +187,40 @@ def planned_epsilon(strategy: CohortStrategy) -> float:
     ).epsilon
 
 
+def require_task(config: DictConfig) -> None:
+    """Refuse a task that the strategy does not say it learns, and what reads classes.
+
+    Asked before anything of a run is built, so before anybody is asked or charged.
+
+    Raises:
+        ConfigError: names the task, and what learns it.
+    """
+    task = config.task
+    strategy = class_of(config.strategy.server, "strategy")
+    learnt = vars(strategy).get("tasks", (CLASSIFICATION.kind,))
+    if task not in learnt:
+        raise ConfigError(
+            f"task={task}: strategy={config.strategy.name} learns {' or '.join(learnt)} only; "
+            "choose strategy=fedavg or one of its family, "
+            "dp_fedavg, dpsgd_fedavg or gradient_rounds"
+        )
+    if task == CLASSIFICATION.kind:
+        return
+    if config.evaluation.server is not None:
+        raise ConfigError(
+            f"task={task}: clients' protected evaluation counts classes; set evaluation=none"
+        )
+    if config.federation.devices is not None:
+        raise ConfigError(
+            f"task={task}: devices read classes only; run it in a simulation (engine=ray or inline)"
+        )
+    if config.model.get("start") in ("names", "rates"):
+        raise ConfigError(
+            f"model.start={config.model.start}: is made of classes, and task={task} has none; set "
+            "model.start=null"
+        )
+
+
 def start_of(
     config: DictConfig, trainer: Trainer, people: Population
 ) -> NDArray[np.float32] | None:
@@ -264,7 +299,8 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
     whose each test example is, ``accuracy_over_owners`` joins them unasked. A user's own are for
     simulations only.
 
-    Those that rows carry by themselves (``scores.ROW_SCORES``) may be named too, and are left out.
+    Those that rows carry by themselves (``scores.row_scores``) may be named too, and are left out;
+    in tasks without classes there are no others.
 
     Args:
         config: its groups evaluation and federation are read.
@@ -281,9 +317,18 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
         names = OmegaConf.to_container(names)
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    usual = row_scores(config)
+    if not dataset.objective.has_classes:
+        others = [str(name) for name in names if name not in usual]
+        if others:
+            raise ConfigError(
+                f"evaluation.metrics={others[0]}: is of classes; task={config.task} has "
+                f"{', '.join(usual)}"
+            )
+        return {}
     if "auc" in names and dataset.num_classes != 2:
         raise ConfigError("evaluation.metrics=auc: is of two classes; take roc_auc_score")
-    names = [name for name in names if name not in ROW_SCORES]
+    names = [name for name in names if name not in usual]
     own = own_part if config.federation.devices is None else _simulated_only
     try:
         found = metrics(names, dataset.num_classes, own, dataset.test.labels)

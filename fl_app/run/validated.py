@@ -65,6 +65,7 @@ class ValidatedRun:
         self.path = path
         self.overrides = list(overrides)
         self.is_started = False
+        server.require_task(config)
         self.federation: FederationSettings = build(config.federation, "federation")
         self.privacy: PrivacySettings = build(config.privacy, "privacy")
         self.tracker: Tracker = build(config.tracking, "tracking")

@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.progress import format_epsilon, shown_path
+from fl_app.run.scores import compared_score, label_of
 from murmur.files import owner_only_folder, replace_file
 from murmur.format import pluralize
 
@@ -118,16 +119,17 @@ def conclusion(folder: Path, search: Search) -> list[str]:
     from fl_app.run.load import load_runs
 
     runs = load_runs(folder).runs
-    scored = [(i, run.metrics["accuracy_last_5"]) for i, run in enumerate(runs, 1) if run.metrics]
-    scored = [(i, value) for i, value in scored if value is not None]
+    ended = [(i, *compared_score(run.metrics)) for i, run in enumerate(runs, 1) if run.metrics]
+    scored = [(i, score, value) for i, score, value in ended if value is not None]
     if not scored:
         return ["best:  none; no trial has an accuracy"]
-    number, best = max(scored, key=lambda pair: pair[1])
+    number, score, best = max(scored, key=lambda each: each[2])
     run = runs[number - 1]
     data = run.config["federation"]["score"]
-    found = [f"best:  trial {number} of {len(runs)}, accuracy {best:.3f} on {data} data"]
+    named = label_of(score)
+    found = [f"best:  trial {number} of {len(runs)}, {named} {best:.3f} on {data} data"]
     if data == "test":
-        found.append("note:  it was chosen on test data, so that its accuracy there flatters")
+        found.append(f"note:  it was chosen on test data, so that its {named} there flatters")
     words = [word for word in run.overrides if not word.startswith(("privacy.search", "hydra"))]
     again = shlex.join([*replaced(words, ["federation.score=test"])])
     found.append(f"again: murmur {again}")

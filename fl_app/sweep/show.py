@@ -18,6 +18,7 @@ from fl_app.console import LiveDisplay
 from fl_app.run.intervals import INTERVAL, spread, with_interval
 from fl_app.run.progress import describe, format_epsilon, short_name, shown_path
 from fl_app.run.results import read_rows
+from fl_app.run.scores import compared_score, label_of
 from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
 from murmur.format import pluralize
 from murmur.privacy.statement import Statement
@@ -27,9 +28,11 @@ NOT_FINISHED = "Not finished"
 AT_CHANCE = "learned nothing that can be seen"
 VOID = "privacy void"
 ACCURACY = "accuracy, last 5 rounds"
+R_SQUARED = "R²"
 EPSILON = "ε spent"
 CLAIMED = "ε that the paper claims"
-_FORMATS = {ACCURACY: ".4f", "bytes up": ",", "seconds": ".1f"}
+_COLUMNS = {"accuracy": ACCURACY, "r2": R_SQUARED}
+_FORMATS = {ACCURACY: ".4f", R_SQUARED: ".4f", "bytes up": ",", "seconds": ".1f"}
 FIGURES = (*_FORMATS, EPSILON, CLAIMED, "state")
 Record = dict[str, Any]
 Row = dict[str, str]
@@ -83,8 +86,8 @@ class SweepProgress(LiveDisplay):
             if metrics is None:
                 line = f"failed: {error}"
             else:
-                accuracy = metrics["accuracy_last_5"]
-                line = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+                score, value = compared_score(metrics)
+                line = "" if value is None else f"{label_of(score)} {value:.3f}"
             left = f", {self._left(done)} left" if self.sweep.jobs else ""
             done_of = f"job {len(self._ended)}/{len(jobs)}"
             if self.sweep.search is not None:
@@ -220,9 +223,10 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
     if metrics.get("at_chance"):
         states.append(AT_CHANCE)
     first = statement.guarantees[0]
+    score, value = compared_score(metrics)
     said = promise(statement.unit, statement.adjacency, first.threat, statement.delta)
     return said, {
-        ACCURACY: metrics["accuracy_last_5"],
+        _COLUMNS[score]: value,
         EPSILON: None if statement.doubts else first.stated,
         CLAIMED: first.claimed_total,
         "bytes up": metrics["bytes_up"],
@@ -231,19 +235,26 @@ def _figures(folder: SweepFolder, job: Job) -> tuple[str, Record]:
     }
 
 
+def _scored(job: Record) -> str | None:
+    """The column of ``job`` that has its score; None: it has none."""
+    return next((name for name in _COLUMNS.values() if job.get(name) is not None), None)
+
+
 def _over_seeds(jobs: Sequence[Record]) -> list[Record]:
     """A record for each setting with several seeds: the mean and its interval, the largest ε."""
     alike: dict[tuple[Any, ...], list[Record]] = {}
     for job in jobs:
-        if job.get(ACCURACY) is not None and "seed" in job:
+        if "seed" in job and _scored(job) is not None:
             setting = tuple((k, v) for k, v in job.items() if k not in ("seed", *FIGURES))
             alike.setdefault(setting, []).append(job)
     found = []
     for setting, same in alike.items():
         if len(same) > 1:
-            scores = [job[ACCURACY] for job in same]
+            name = _scored(same[0])
+            assert name is not None
+            scores = [job[name] for job in same]
             record = {**dict(setting), "seed": pluralize(len(same), "seed")}
-            record[ACCURACY] = with_interval(spread(scores, share=True))
+            record[name] = with_interval(spread(scores, share=name == ACCURACY))
             for name in (EPSILON, CLAIMED):
                 record[name] = max(
                     (job[name] for job in same if job[name] is not None), default=None

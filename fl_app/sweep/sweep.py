@@ -28,6 +28,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import job_key, settings_digest
 from fl_app.config.overrides import expand_sweep, is_file_name, one_line, parsed, results_root
 from fl_app.run.results import RunFolder, RunInUseError
+from fl_app.run.scores import compared_score
 from fl_app.sweep.search import Search, is_search
 from murmur.files import owner_only_folder, replace_file
 from murmur.format import pluralize
@@ -323,8 +324,8 @@ def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
         base: where the command was typed, which may be another machine's working directory.
 
     Returns:
-        What a search should make large: the mean accuracy of the job's last five rounds, in [0, 1];
-        NaN where it failed or has no accuracy.
+        What a search should make large (``scores.compared_score``): the mean accuracy of the job's
+        last five rounds, in [0, 1], or R²; NaN where it failed or has none.
     """
     from fl_app.run.prepare import prepare
 
@@ -338,8 +339,11 @@ def run_job(job: Job, folder: SweepFolder, base: Path) -> float:
         except Exception as error:
             folder.note_error(job, error)
         break
-    accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")
-    return math.nan if accuracy is None else accuracy
+    metrics = folder.metrics(job)
+    if metrics is None:
+        return math.nan
+    _, value = compared_score(metrics)
+    return math.nan if value is None else value
 
 
 def _is_single(config: DictConfig) -> bool:

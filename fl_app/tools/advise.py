@@ -215,6 +215,11 @@ def settings(argv: list[str]) -> int:
 
     options = parser_of("advise settings").parse_intermixed_args(argv)
     config = compose(options.overrides)
+    if config.task != "classification":
+        raise ConfigError(
+            f"task={config.task}: `murmur advise settings` compares settings by their accuracy on "
+            "classes; compare runs of your own (murmur -m)"
+        )
     clients = options.clients or config.federation.num_clients
     sizes = population(config).client_sizes()
     examples = options.examples or max(1, sum(sizes) // clients)

@@ -337,9 +337,11 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     """
     from fl_app.run.hosts import build_client, build_trainer
     from fl_app.run.population import population
+    from fl_app.run.server import require_task
 
     if config.strategy.name != "nbafl":
         raise ConfigError(f"strategy={config.strategy.name}: the bound is NbAFL's")
+    require_task(config)
     people = population(config)
     trainer = build_trainer(config, people.dataset)
     client = build_client(config, people, trainer, Path())

@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from murmur.format import format_number, pluralize, printable
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, describe, releases
 from murmur.privacy.ledger import Ledger, LedgerError
-from murmur.privacy.ledger.ledger import write_csv, write_json
+from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.neighbours import common
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import Statement
@@ -202,7 +203,34 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
             f"counted as {options.policy} does (delta={policy.delta:g}, {policy.threat}); left of "
             f"epsilon_per_lifetime={policy.epsilon_per_lifetime:g} until {policy.expires:%Y-%m-%d}"
         )
+    for line in _runs(ledger):
+        print(printable(line))
     print(f"ledger {ledger.id}, begun {ledger.header.created[:10]}")
+
+
+def _runs(ledger: Ledger) -> list[str]:
+    """A line for each run of which more is known than its charges: who signed it, what is shown."""
+    found: dict[str, dict[str, str]] = {}
+    kept: dict[str, Counter[str]] = defaultdict(Counter)
+    for entry in ledger.entries():
+        kept[entry.run][entry.kind] += 1
+        if entry.kind == "run":
+            found.setdefault(entry.run, {})["header"] = entry.request
+        elif entry.kind == "closed":
+            found.setdefault(entry.run, {})["closed"] = entry.time
+    lines = []
+    for run, about in found.items():
+        signed = ledger.run_header(run)
+        whose = "no header" if signed is None else f"server {signed.header.server}"
+        line = f"run {run}: {whose}, {pluralize(kept[run]['question'], 'question')}"
+        if kept[run]["confirmed"]:
+            line += f", {pluralize(kept[run]['confirmed'], 'confirmation')} of secure sums"
+        if "header" in about:
+            line += f", header {about['header']}"
+        if "closed" in about:
+            line += f", closed {about['closed'][:10]}"
+        lines.append(line)
+    return lines
 
 
 def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ _OPSET = 17  # with layer normalisation, and read by every onnxruntime since 1.1
 def predict(argv: list[str]) -> int:
     """``murmur predict MODEL FILE ...``: print each input's class and all probabilities.
 
+    Of several labels their probabilities, and of a regression a number in the label's unit.
     With ``--device`` the model is the one that a device has received, MODEL its state's folder.
     Pictures, folders of pictures, .npz and .npy arrays, tables (CSV, Parquet) and texts (one a
     line), whichever the model takes.
@@ -50,31 +51,37 @@ def predict(argv: list[str]) -> int:
     records = []
     for place in given.files:
         names, data = inputs_of(place, model)
-        chances = model.probabilities(data)
-        for name, row in zip(names, chances, strict=True):
-            best = model.classes[int(row.argmax())]
-            records.append((name, best, [round(float(chance), 6) for chance in row]))
+        for name, row in zip(names, model.predictions(data), strict=True):
+            records.append({"input": name, **_predicted(row, model)})
     if given.json:
-        _print_json(records, model.classes)
+        print(json.dumps(records, indent=1, ensure_ascii=False))
     else:
-        _print_csv(records, model.classes)
+        _print_csv(records, model)
     return 0
 
 
-def _print_csv(records: list[tuple[str, str, list[float]]], classes: list[str]) -> None:
-    """A line for each input, a column for each class's probability."""
+def _predicted(row: NDArray[np.float64], model: "SavedModel") -> dict[str, Any]:
+    """One input's prediction: ``row`` is that of ``SavedModel.predictions``."""
+    if model.objective.kind == "regression":
+        return {"prediction": float(f"{row[0]:.9g}")}
+    values = [round(float(value), 6) for value in row]
+    found = {"probabilities": dict(zip(model.classes, values, strict=True))}
+    if model.objective.has_classes:
+        return {"class": model.classes[int(row.argmax())], **found}
+    return found
+
+
+def _print_csv(records: list[dict[str, Any]], model: "SavedModel") -> None:
+    """A line for each input, and a column for each probability or for the number."""
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["input", "class", *classes])
-    for name, best, chances in records:
-        table.writerow([name, best, *chances])
-
-
-def _print_json(records: list[tuple[str, str, list[float]]], classes: list[str]) -> None:
-    rows = [
-        {"input": name, "class": best, "probabilities": dict(zip(classes, chances, strict=True))}
-        for name, best, chances in records
-    ]
-    print(json.dumps(rows, indent=1, ensure_ascii=False))
+    if model.objective.kind == "regression":
+        table.writerow(["input", "prediction"])
+    else:
+        said = ["class"] if model.objective.has_classes else []
+        table.writerow(["input", *said, *model.classes])
+    for record in records:
+        chances = record.pop("probabilities", {})
+        table.writerow([*record.values(), *chances.values()])
 
 
 def inputs_of(place: Path, model: "SavedModel") -> tuple[list[str], NDArray[np.float32]]:
@@ -171,7 +178,8 @@ def onnx(argv: list[str]) -> int:
     """``murmur onnx MODEL FILE``: write a run's model in the Open Neural Network Exchange format.
 
     Features are inside. The input is ``input``, float32 (n, C, H, W) as the data set gives it; the
-    first output ``probabilities`` (n, classes).
+    first output ``probabilities`` (n, classes) or (n, labels), or of a regression ``prediction``
+    (n, 1) in the label's unit.
 
     Returns:
         0.
@@ -206,9 +214,16 @@ def write_onnx(model: "SavedModel", out: Path) -> None:
     import onnx
     import torch
 
-    network = torch.nn.Sequential(*model.network(), torch.nn.Softmax(dim=1)).eval()
+    name = "probabilities"
+    last: torch.nn.Module = torch.nn.Softmax(dim=1)
+    if model.objective.kind == "multilabel":
+        last = torch.nn.Sigmoid()
+    elif model.objective.kind == "regression":
+        name = "prediction"
+        last = torch.nn.Identity()  # the network ends in the label's unit
+    network = torch.nn.Sequential(*model.network(), last).eval()
     example = torch.zeros(1, *model.input["shape"])
-    many = {"input": {0: "n"}, "probabilities": {0: "n"}}
+    many = {"input": {0: "n"}, name: {0: "n"}}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch's other exporter needs a further package
@@ -217,7 +232,7 @@ def write_onnx(model: "SavedModel", out: Path) -> None:
                 (example,),
                 str(out),
                 input_names=["input"],
-                output_names=["probabilities"],
+                output_names=[name],
                 dynamic_axes=many,
                 opset_version=_OPSET,
                 dynamo=False,
@@ -232,6 +247,7 @@ def write_onnx(model: "SavedModel", out: Path) -> None:
     onnx.helper.set_model_props(
         written,
         {
+            "task": model.objective.kind,
             "classes": json.dumps(model.classes, ensure_ascii=False),
             "epsilon": json.dumps([one["proven_total"] for one in statement["guarantees"]]),
             "delta": json.dumps(statement["delta"]),

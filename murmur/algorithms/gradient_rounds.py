@@ -21,30 +21,35 @@ For a given L, without momentum, the noise that ends in W has deviation L·σ₁
 one round that has the whole budget, whatever T is. T is free, L and C are the knobs.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.learning.process import one_thread
 
 
 def gradient(
     features: NDArray[np.floating],
-    labels: NDArray[np.int64],
+    labels: NDArray[Any],
     weights: NDArray[np.float64],
     constant: float,
     balance: float,
     adjustment: float = 0.0,
+    objective: Objective = CLASSIFICATION,
 ) -> NDArray[np.float64]:
     """One client's G: the direction in which its likelihood grows.
 
     Args:
         features: f of the client's n examples, (n, d).
-        labels: their classes, (n,).
+        labels: their classes, (n,), or what another task has.
         weights: W, (1 + d, C); its first row meets the constant.
         constant: b, at least 0.
         balance: p in [0, 1]: 0 adds the examples up, 1 takes their mean.
-        adjustment: τ, at least 0.
+        adjustment: τ, at least 0; 0 in tasks without classes.
+        objective: the task: its targets and its link stand for e_y and softmax.
 
     Returns:
         (1 + d, C); 0 of a client without examples.
@@ -54,9 +59,13 @@ def gradient(
     with one_thread():
         rows = features.astype(np.float64)
         logits = constant * weights[0] + rows @ weights[1:]
-        logits += adjustment * log_frequencies(labels, weights.shape[1])
-        residuals = -softmax(logits, axis=1)
-        residuals[np.arange(len(labels)), labels] += 1
+        if objective.has_classes:
+            logits += adjustment * log_frequencies(labels, weights.shape[1])
+            residuals = -softmax(logits, axis=1)
+            residuals[np.arange(len(labels)), labels] += 1
+        else:
+            targets = objective.targets(labels, weights.shape[1])
+            residuals = targets - objective.means(logits)
         slopes = np.vstack([constant * residuals.sum(axis=0), rows.T @ residuals])
     return slopes / len(labels) ** balance
 

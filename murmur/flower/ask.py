@@ -3,8 +3,11 @@
 An answer is one vector of float64. In training it is the change of all floats that are not frozen,
 in the order of the model's arrays, and after it each named metric; in an evaluation the metrics
 alone. The change is clipped to the L2 norm C = ``Ask.clip``; a metric in [low, high] becomes a
-number in [-1, 1] times ``Ask.metric_scale``. So the norm of the whole is at most ``Ask.radius``,
-which is 2^20 steps of the grid on which the noise is added (``mechanisms.clipping``).
+number in [-1, 1] times ``Ask.metric_scale``. Where the norm adapts (Andrew, Thakkar, McMahan,
+Ramaswamy 2021, arXiv 1905.03871), one more number is (b - 1/2) beta C, with b = 1 for a change no
+longer than C. So the norm of the whole is at most ``Ask.radius``, which is 2^20 steps of the grid
+on which the noise is added (``mechanisms.clipping``): whatever C a server asks for, the charge is
+the same.
 
 Each client adds its share of a discrete Gaussian (Kairouz, Liu, Steinke 2021, arXiv 2102.06387;
 ``mechanisms.distributed_gaussian``), and the secure sum over at least h honest clients holds the
@@ -57,6 +60,7 @@ NOT_COUNTED = (
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
 
+_MAX_BIT_WEIGHT = 2.0
 _METRICS_NORM = 0.5  # of all metrics of a training together, in clipping norms
 _MAX_MAGNITUDE = (
     1e300  # of a clipping norm and of a range's ends: no arithmetic with them overflows
@@ -83,11 +87,12 @@ class Ask:
         frozen: names of arrays that nobody trains.
         metrics: (name, low, high) of each metric that is released.
         simulated: whether the server sees what it sums, as in a simulation of secure sums.
+        bit_weight: beta, how far the bit of an adaptive norm moves, in clipping norms; 0: no bit.
 
     Raises:
         ValueError: a value is of another type or outside its range, ``minimum`` is not above
             ``colluders``, ``clip`` is below ``MIN_NORM``, it or an end of a metric's range is
-            beyond 1e300, a range is empty, or an evaluation names no metric.
+            beyond 1e300, a range is empty, or an evaluation names no metric or has a bit.
     """
 
     purpose: Literal["train", "evaluate"]
@@ -102,6 +107,7 @@ class Ask:
     frozen: tuple[str, ...] = ()
     metrics: tuple[tuple[str, float, float], ...] = ()
     simulated: bool = False
+    bit_weight: Annotated[float, Field(ge=0, le=_MAX_BIT_WEIGHT)] = 0.0
 
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
@@ -118,6 +124,8 @@ class Ask:
                 )
         if self.purpose == "evaluate" and not self.metrics:
             raise ValueError("metrics=(): an evaluation releases at least one metric")
+        if self.purpose == "evaluate" and self.bit_weight:
+            raise ValueError(f"bit_weight={self.bit_weight:g}: an evaluation clips nothing")
 
     def to_json(self) -> str:
         """As it travels: all fields, with sorted keys, so that equal asks have equal text."""
@@ -166,12 +174,18 @@ class Ask:
     def radius(self) -> float:
         """The L2 norm that no client's vector exceeds.
 
-        √m in an evaluation of m metrics; in training √(C² + C²/4), or C where no metric is named.
+        √m in an evaluation of m metrics. In training C; named metrics add C²/4 under the root, and
+        the bit of an adaptive norm β²C²/4.
         """
         metrics = math.sqrt(len(self.metrics)) * self.metric_scale
         if self.purpose == "evaluate":
             return metrics
-        return math.hypot(self.clip, metrics)
+        return math.hypot(self.clip, self.bit_weight * self.clip / 2, metrics)
+
+    @property
+    def num_extra_entries(self) -> int:
+        """Entries of a vector beyond the model's: metrics, and the bit of an adaptive norm."""
+        return len(self.metrics) + bool(self.bit_weight)
 
     @cached_property
     def mechanism(self) -> DistributedGaussian:
@@ -239,6 +253,16 @@ class Ask:
                 # Rounding leads out of [-1, 1] where the ends are few floats apart.
                 vector[place] = min(max(share, -1.0), 1.0) * self.metric_scale
         return vector
+
+    def bit_vector(self, is_short: bool) -> NDArray[np.float64]:
+        """(b - 1/2) times beta C (1,), b = 1 for a change within the norm; (0,) without a bit."""
+        if not self.bit_weight:
+            return np.zeros(0)
+        return np.array([(is_short - 0.5) * self.bit_weight * self.clip])
+
+    def short_share(self, mean: float) -> float:
+        """The inverse: share of changes within the norm, in [0, 1], from the noised mean."""
+        return min(max(0.5 + mean / (self.bit_weight * self.clip), 0.0), 1.0)
 
     def metric_means(self, mean: NDArray[np.float64]) -> dict[str, float]:
         """The inverse of ``metric_vector``; noise may lead out of a metric's range.

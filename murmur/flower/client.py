@@ -15,13 +15,8 @@ must last from one to the next is in the device's folder, never in memory.
 
 import logging
 import os
-import shutil
-import stat
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +34,7 @@ from numpy.typing import NDArray
 
 from murmur.compat.flower_messages import with_content
 from murmur.flower import ask as protocol
+from murmur.flower import trials
 from murmur.flower.ask import Ask, AskedCodec, Layout
 from murmur.learning.array_bytes import array_from_bytes
 from murmur.privacy.events import Event
@@ -66,7 +62,6 @@ App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
 
 OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
-_TRIAL_SECONDS = 24 * 3600.0
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
 
 
@@ -187,7 +182,9 @@ class Device:
         run = f"run-{context.run_id}"
         named = context.node_config.get(_FOLDER, os.environ.get("MURMUR_DEVICE"))
         if named is None:
-            site = SimulatedSite(_trial_folder(run, context.node_id), run, Policy.simulation())
+            site = SimulatedSite(
+                trials.folder_of(context.run_id, context.node_id), run, Policy.simulation()
+            )
             return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
         if not named:
             raise ValueError(
@@ -233,34 +230,6 @@ def _keys(path: Path) -> list[bytes]:
     if not keys or any(len(key) != 32 for key in keys):
         raise ValueError(f"{path}: must have a public key of 64 hex digits in each line")
     return keys
-
-
-def _trial_folder(run: str, node: int) -> Path:
-    """Where a client without an owner's folder keeps a run's state, readable by its user only.
-
-    Under the machine's folder for temporary files, a folder for each run and node: nothing that a
-    trial spends counts in another one. The first one of a run removes those of old runs.
-    PermissionError where somebody else has made it, or can read it.
-    """
-    root = Path(tempfile.gettempdir()) / f"murmur-trials-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    about = root.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(f"{root}: is not this user's own folder; remove it")
-    folder = root / run / str(node)
-    if not folder.parent.exists():
-        _forget_trials(root)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def _forget_trials(root: Path) -> None:
-    """Remove the folders of runs that have asked nothing for a day; nobody says when one ends."""
-    for run in root.iterdir():
-        with suppress(OSError):  # another process removes it
-            asked = max(folder.stat().st_mtime for folder in (run, *run.iterdir()))
-            if asked < time.time() - _TRIAL_SECONDS:
-                shutil.rmtree(run)
 
 
 # Answering -------------------------------------------------------------------------------------
@@ -438,7 +407,7 @@ class _Asked:
 
         ValueError where 32 bits cannot hold the noise; the host then refuses, uncharged.
         """
-        size = len(self.ask.metrics)
+        size = self.ask.num_extra_entries
         if self.ask.purpose == "train":
             size += self.layout.size
         return self.ask.codec(size)
@@ -477,7 +446,7 @@ class _Asked:
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:
-        """Returns the clipped change of the app's ``reply`` (size,), then its metrics (m,).
+        """Returns the clipped change of the app's ``reply`` (size,), its metrics (m,), and the bit.
 
         Metrics are looked for in every metric record of the reply; arrays in the record of the name
         that was sent, or else in its only one. ValueError for what is no answer.
@@ -498,7 +467,11 @@ class _Asked:
         arrays = protocol.arrays_of(record)
         change = self.layout.change(self.base, arrays)
         self._advise(arrays)
-        return np.concatenate([clip_l2(change, self.ask.clip), metrics])
+        if not self.device.owned:
+            trials.note_length(self.device.site.folder, float(np.linalg.norm(change)))
+        clipped = clip_l2(change, self.ask.clip)
+        bit = self.ask.bit_vector(np.array_equal(clipped, change))
+        return np.concatenate([clipped, metrics, bit])
 
     def _advise(self, arrays: Mapping[str, NDArray]) -> None:
         """Say on this machine's own log what would take noise for nothing."""

@@ -1,6 +1,8 @@
 """The noise that a model gets in a round, told before anybody is asked."""
 
 import math
+import statistics
+from collections.abc import Sequence
 
 from murmur.flower.ask import Ask
 from murmur.flower.privacy_settings import COLLUDERS, SUMS
@@ -40,4 +42,27 @@ def forecast(ask: Ask, size: int, clients: int) -> tuple[float, str]:
     return loud, (
         f"{line}: above {LOUD_NOISE:g} little is learnt; below would be about {needed} clients a "
         f"round, or {numbers} numbers to train (frozen=[...])"
+    )
+
+
+def compared(ask: Ask, loud: float, lengths: Sequence[float]) -> tuple[bool, str]:
+    """Returns whether changes are far shorter than ``Ask.clip``, and a line for the log.
+
+    A look at private data, for simulations alone, and the line says so.
+
+    Args:
+        ask: The round's.
+        loud: The noise that was foretold, in longest possible mean updates.
+        lengths: L2 norms of the clients' changes before clipping.
+    """
+    median = statistics.median(lengths)
+    line = (
+        f"a look at private data, as a simulation allows it: changes are {median:.2g} long in the "
+        f"median, clip={ask.clip:.2g}"
+    )
+    if not 0 < median * LOUD_NOISE < ask.clip:
+        return False, line
+    return True, (
+        f"{line}: far shorter, so the noise is {loud * ask.clip / median:.2g} times the longest "
+        f"mean update that there is; clip={median:.2g} or clip='adaptive' adds less"
     )

@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from murmur.flower.ask import Ask
+from murmur.privacy.protection.base import Clipping
 from murmur.secure_sum.settings import SecureSumSettings
 
 COLLUDERS = 1  # clients that may side with the server
 MIN_SUM_NODES = COLLUDERS + 2  # two honest ones hide each other
 MIN_SUM_FRACTION = 0.67  # of a cohort
 EVALUATION_NOISE = 2.0  # the noise on evaluations, in that on trainings
+# A bit of half a clipping norm lengthens the vector by 3%. The paper's start, and five times its
+# learning rate: an app has tens of rounds where the paper has thousands.
+BIT_WEIGHT = 0.5
+ADAPTIVE = Clipping(norm=0.1, adaptive=True, quantile=0.5, learning_rate=1.0)
 SUMS = SecureSumSettings("on", threshold=None, minimum=MIN_SUM_FRACTION, colluders=COLLUDERS)
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -28,7 +33,9 @@ class PrivacySettings:
     """The arguments of ``private``, and the number of rounds once the strategy starts.
 
     Attributes:
-        epsilon, delta, clip, frozen, simulated: As in ``private``.
+        epsilon, delta, frozen, simulated: As in ``private``.
+        clip: The clipping norm of the first round.
+        adaptive: How it follows the clients' changes; None: it stays.
         metrics: (name, low, high) of each metric, under "train" and "evaluate".
         rounds: The noise is made for so many; 1 until the run starts, when only ranges are checked.
     """
@@ -40,6 +47,7 @@ class PrivacySettings:
     frozen: tuple[str, ...]
     simulated: bool
     rounds: int = 1
+    adaptive: Clipping | None = None
 
     def __post_init__(self) -> None:
         # An ask refuses what is out of range, before anything is started.
@@ -78,12 +86,15 @@ class PrivacySettings:
             return replace(SUMS, mode="simulated")
         return SUMS
 
-    def ask(self, purpose: str, number: int, minimum: int) -> Ask:
+    def ask(self, purpose: str, number: int, minimum: int, clip: float | None = None) -> Ask:
         """Returns what round ``number`` asks of each client.
 
-        ``purpose``: "train" or "evaluate". ``minimum``: of this round's cohort. ValueError for a
-        value that an ask refuses.
+        ``purpose``: "train" or "evaluate". ``minimum``: of this round's cohort. ``clip``: its norm,
+        the first round's by default. ValueError for a value that an ask refuses.
         """
+        bit_weight = 0.0
+        if self.adaptive is not None and purpose == "train":
+            bit_weight = BIT_WEIGHT
         return Ask(
             purpose=purpose,  # type: ignore[arg-type]
             round=number,
@@ -91,10 +102,11 @@ class PrivacySettings:
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             noise_multiplier=self.noise[purpose],
-            clip=float(self.clip),
+            clip=float(self.clip if clip is None else clip),
             minimum=minimum,
             colluders=COLLUDERS,
             frozen=self.frozen,
             metrics=self.metrics[purpose],
             simulated=self.simulated,
+            bit_weight=bit_weight,
         )

@@ -27,8 +27,9 @@ from murmur.compat.flower_grid import DeviceGrid, GridWrapper
 from murmur.compat.flower_messages import with_content
 from murmur.files import owner_only_folder, replace_file
 from murmur.flower import ask as protocol
+from murmur.flower import trials
 from murmur.flower.ask import Ask
-from murmur.flower.forecast import LOUD_NOISE, forecast
+from murmur.flower.forecast import LOUD_NOISE, compared, forecast
 from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings
 from murmur.flower.statement import FACTS, statement_of
@@ -132,6 +133,7 @@ class PrivateGrid(GridWrapper):
             again.
         started: Digest of the run-config with which a node says that it was started.
         stated: Whether the log has named the statement's file.
+        clip: The clipping norm of the next training.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class PrivateGrid(GridWrapper):
         self.known: dict[int, dict[str, bool]] = {}
         self.started: dict[int, str] = {}
         self.stated = False
+        self.clip = settings.clip
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""
@@ -207,11 +210,14 @@ class PrivateGrid(GridWrapper):
             lost = f"{len(nodes)} nodes, a sum needs at least {MIN_SUM_NODES}"
             return _errors(asked, f"round {number} was lost: {lost}")
         self._require_cohort(nodes, purpose)
-        ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)))
+        ask = self.settings.ask(purpose, number, self.settings.minimum(len(nodes)), self.clip)
         if number == 1 and purpose == "train":
             self._log_forecast(ask, len(nodes))
         self._greet(nodes)
-        return self._summed(ask, kind, content, asked, timeout)
+        given = self._summed(ask, kind, content, asked, timeout)
+        if number == 1 and purpose == "train":
+            self._log_lengths(ask, len(nodes))
+        return given
 
     def _content(self, asked: Sequence[Message]) -> RecordDict:
         """Returns what all clients are sent, in the model's own types.
@@ -272,6 +278,19 @@ class PrivateGrid(GridWrapper):
                 normalised[0],
             )
 
+    def _log_lengths(self, ask: Ask, clients: int) -> None:
+        """Logs how long changes were before clipping, where trials on this machine kept it.
+
+        So it is in a simulation. Nothing of it travels: whoever reads these files can read the
+        data, too.
+        """
+        lengths = trials.lengths_of(self._grid.run.run_id)
+        if not lengths:
+            return
+        loud, _ = forecast(ask, self.model.layout.size, clients)
+        is_far, line = compared(ask, loud, lengths)
+        log(logging.WARNING if is_far else logging.INFO, line)
+
     def _summed(
         self,
         ask: Ask,
@@ -290,7 +309,7 @@ class PrivateGrid(GridWrapper):
         noise.
         """
         nodes = [message.metadata.dst_node_id for message in asked]
-        size = len(ask.metrics)
+        size = ask.num_extra_entries
         if ask.purpose == "train":
             size += self.model.layout.size
         try:
@@ -390,8 +409,19 @@ class PrivateGrid(GridWrapper):
             return _errors(asked, _lost(ask, outcome))
         codec = ask.codec(outcome.total.size)
         mean = codec.mean(outcome.total, outcome.weight)
-        changes = mean[: len(mean) - len(ask.metrics)]
-        metrics = ask.metric_means(mean[len(changes) :])
+        changes = mean[: len(mean) - ask.num_extra_entries]
+        metrics = ask.metric_means(mean[len(changes) :][: len(ask.metrics)])
+        if ask.bit_weight and self.settings.adaptive is not None:
+            share = ask.short_share(float(mean[-1]))
+            self.clip = self.settings.adaptive.next_norm(ask.clip, share)
+            log(
+                logging.INFO,
+                "round %d: about %.0f%% of changes were within clip=%.3g; the next is %.3g",
+                ask.round,
+                100 * share,
+                ask.clip,
+                self.clip,
+            )
         name, arrays = protocol.array_record(content)
         new = {}
         if ask.purpose == "train":

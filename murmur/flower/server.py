@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import Any
+from typing import Any, Literal
 
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
@@ -33,7 +33,13 @@ from flwr.serverapp.strategy import (
 from murmur.checks import require_positive, require_probability
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.flower.model_arrays import ModelArrays
-from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings, Ranges, named_ranges
+from murmur.flower.privacy_settings import (
+    ADAPTIVE,
+    MIN_SUM_NODES,
+    PrivacySettings,
+    Ranges,
+    named_ranges,
+)
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
 from murmur.round.task import RunError
 
@@ -65,7 +71,7 @@ def private(
     *,
     epsilon: float,
     delta: float,
-    clip: float,
+    clip: float | Literal["adaptive"],
     metrics: Ranges | None = None,
     evaluate: Ranges | None = None,
     frozen: Sequence[str] = (),
@@ -82,7 +88,9 @@ def private(
         epsilon: Of all that the run ever asks of one client: training, metrics and evaluation
             together. Finite and above 0.
         delta: The same budget's, in (0, 1).
-        clip: The L2 norm to which each client's change of the model is clipped, above 0.
+        clip: The L2 norm to which each client's change of the model is clipped, above 0; or
+            "adaptive": it starts at 0.1 and follows the median length of changes, of which each
+            client releases one more noised number.
         metrics: Metrics that clients release in training, each with its range:
             ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is released.
         evaluate: The same in evaluation; without it no evaluation is asked for.
@@ -98,6 +106,12 @@ def private(
     """
     require_positive("epsilon", epsilon)
     require_probability("delta", delta)
+    adaptive = None
+    if isinstance(clip, str):
+        if clip != "adaptive":
+            raise ValueError(f"clip={clip!r}: must be a number above 0, or 'adaptive'")
+        adaptive = ADAPTIVE
+        clip = adaptive.norm
     require_positive("clip", clip)
     settings = PrivacySettings(
         epsilon=epsilon,
@@ -106,6 +120,7 @@ def private(
         metrics={"train": named_ranges(metrics), "evaluate": named_ranges(evaluate)},
         frozen=tuple(frozen),
         simulated=simulated,
+        adaptive=adaptive,
     )
     return Private(strategy, settings)
 

@@ -43,14 +43,20 @@ class Evaluation:
     loss: float
 
 
-def chance(labels: NDArray[np.int64]) -> float:
-    """The accuracy of always naming the most frequent of ``labels`` (n,); 0 without any."""
+def chance(labels: NDArray[Any]) -> float:
+    """The accuracy of always naming the most frequent of ``labels``; 0 without any.
+
+    ``labels``: classes (n,), or several labels of 0 and 1, (n, L), each by itself.
+    """
     if not len(labels):
         return 0.0
+    if labels.ndim == 2:
+        ones = (labels > 0).mean(axis=0)
+        return float(np.maximum(ones, 1 - ones).mean())
     return float(np.bincount(labels).max() / len(labels))
 
 
-def is_at_chance(accuracy: float, labels: NDArray[np.int64]) -> bool:
+def is_at_chance(accuracy: float, labels: NDArray[Any]) -> bool:
     """True if ``accuracy`` is at most two standard errors above ``chance`` on ``labels``."""
     if not len(labels):
         return False

@@ -42,6 +42,7 @@ class Claims:
             budget's adversary sees it. It must cost no more than the budget allows.
         claimed: ε of one round and of the whole run by the paper's theorem.
         before: An answer before the rounds, where it is another release than the rounds'.
+        alike: Whether every client's answer in a round is the same event.
     """
 
     exposures: Callable[[], list[Exposure]]
@@ -49,6 +50,7 @@ class Claims:
     planned: Callable[[], Event]
     claimed: Claimed = (None, None)
     before: Event | None = None
+    alike: bool = True
 
 
 @dataclass(frozen=True)

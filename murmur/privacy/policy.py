@@ -19,6 +19,7 @@ from murmur.format import format_number
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Neighbours, Unit, releases
 from murmur.privacy.policy_terms import MECHANISMS, GuardRules
+from murmur.privacy.run_header import SignedHeader, is_trusted
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _RELATIVE_TOLERANCE = 1e-9
@@ -85,6 +86,8 @@ class Policy:
             the neighbours that all of them cover (``neighbours.common``).
         assumptions: names of those that a guarantee may rest on. None allows all.
         ledger: the id of the only ledger that is believed. None: any, also a new one.
+        servers: public keys of the servers that may ask, in hex; a run then needs a header that
+            one of them has signed. None: any server may ask.
         allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
         allow_non_private: whether anything may leave without protection.
         guard: what a foreign app is locked in with; None: no such app runs here.
@@ -106,6 +109,7 @@ class Policy:
     adjacency: Adjacency | None = None
     assumptions: Collection[str] | None = ()
     ledger: str | None = None
+    servers: tuple[str, ...] | None = None
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
     guard: GuardRules | None = None
@@ -189,6 +193,20 @@ class Policy:
         if self.epsilon_per_release is not None and algorithm not in self.epsilon_per_release:
             allowed = _names(self.epsilon_per_release)
             raise self._refusal("algorithm", algorithm, allowed, "algorithms")
+
+    def require_server(self, header: SignedHeader | None) -> None:
+        """Refusal unless ``header``, which was verified, is signed by a server that may ask."""
+        if self.servers is None:
+            return
+        if header is None:
+            raise Refusal(
+                "run header: none that holds has come with the question, and "
+                f"servers of {self.source} names who must sign it",
+                "server",
+            )
+        said = header.header
+        if not is_trusted(said.server, said.successions, self.servers):
+            raise self._refusal("server", said.server, _names(self.servers), "servers")
 
     def check(
         self,

@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy_terms import ISOLATION, MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.policy_terms import MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.signing import require_public_key
 
 _MAX_FILE_BYTES = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -66,7 +67,6 @@ def parse(content: bytes) -> dict[str, Any]:
     plain = _mapping("the file", given, _CONVERSIONS)
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
-    del fields["servers"]
     fields["model_bytes"] = fields.pop("model_mib") * _MIB
     fields["epsilon_per_release"] = _per_release(plain["epsilon_per_release"], algorithms)
     limits = [fields["epsilon_per_lifetime"], *fields["epsilon_per_release"].values()]
@@ -213,17 +213,19 @@ def _texts(key: str, value: object) -> list[str]:
     return value
 
 
-def _servers(key: str, value: object) -> None:
-    """Only "any" is allowed.
-
-    Nothing that reaches a client says verifiably which server it comes from, so a list of servers
-    would promise what cannot be kept.
-    """
-    if value != "any":
+def _servers(key: str, value: object) -> tuple[str, ...] | None:
+    """Public keys of the servers that may ask, in hex; None for ``any``."""
+    if value == _ANY:
+        return None
+    if not isinstance(value, list) or not value:
         raise ValueError(
-            f"{key}={value!r:.60}: must be any; which server a device talks to is fixed where its "
-            "SuperNode is started, by --superlink and --root-certificates"
+            f"{key}={value!r:.80}: must be any, or a list of the keys that `murmur server-key` "
+            "prints"
         )
+    try:
+        return tuple(map(require_public_key, value))
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}, as `murmur server-key` prints it") from error
 
 
 def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:
@@ -259,7 +261,8 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        value = {"without": [], "unprotected": _REFUSE, **value}
+        value = {"unprotected": _REFUSE, **value}
+        _require_whole(f"{key}.without", value.pop("without", []))
     plain = _mapping(key, value, _GUARD)
     found = {name: convert(f"{key}.{name}", plain[name]) for name, convert in _GUARD.items()}
     memory = found.pop("memory_mib") * _MIB
@@ -304,12 +307,13 @@ def _paths(key: str, value: object) -> tuple[Path, ...]:
     return paths
 
 
-def _without(key: str, value: object) -> tuple[str, ...]:
-    """Parts of ``ISOLATION``."""
-    names = _texts(key, value)
-    for name in names:
-        _one_of(*ISOLATION)(key, name)
-    return tuple(names)
+def _require_whole(key: str, value: object) -> None:
+    """ValueError where an old policy does without parts of what locks an app in."""
+    if value != []:
+        raise ValueError(
+            f"{key}={value!r:.60}: nothing is left out any more, bubblewrap locks an app in or "
+            "`murmur guard` does not start; take the key out"
+        )
 
 
 _epsilon = _bounded(0, math.inf)
@@ -325,7 +329,6 @@ _GUARD: dict[str, Callable[[str, Any], Any]] = {
     "memory_mib": _count,
     "disk_mib": _count,
     "processes": _count,
-    "without": _without,
     "unprotected": _unprotected,
 }
 

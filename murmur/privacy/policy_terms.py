@@ -9,9 +9,6 @@ from typing import Any
 from murmur.privacy import events
 from murmur.privacy.events import Event
 
-ISOLATION = ("landlock", "seccomp", "namespaces")
-"""The parts that lock a foreign app in, as an owner may do without them."""
-
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -90,7 +87,6 @@ class GuardRules:
         cpu_seconds: processor time of each of its processes.
         memory, disk: bytes that all of its processes together may have.
         processes: how many it may have, threads counted for each user but root.
-        without: parts of ``ISOLATION`` that the machine may lack.
         unprotected: how a server is answered that does not sum under Murmur; None: not at all.
     """
 
@@ -102,5 +98,4 @@ class GuardRules:
     memory: int
     disk: int
     processes: int
-    without: tuple[str, ...] = ()
     unprotected: AloneRules | None = None

@@ -22,6 +22,7 @@ from murmur.random import experiment_rng
 from murmur.round.cohorts import Weights
 from murmur.round.question import Outcome
 from murmur.round.setup import SumSetup
+from murmur.round.signed import NO_SUM, QuestionSigner
 from murmur.secure_sum.blame import Blame
 from murmur.secure_sum.settings import SecureSumSettings
 
@@ -57,6 +58,10 @@ class Summation:
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add what a node's ``clients`` need to take part to the message ``content``."""
 
+    def terms(self, clients: Iterable[int]) -> list[bytes]:
+        """Returns digests of the terms of the secure sums of ``clients``; ``NO_SUM`` is none."""
+        return [NO_SUM]
+
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add one node's contribution, that of ``clients``.
 
@@ -82,6 +87,7 @@ class Aggregator:
         journal: The file of a secure sum that an interruption must not lose; None: nothing is
             kept.
         least_survivors: The fewest clients that any sum was over; 0 where none was taken.
+        signer: Signs what clients are asked; None: the server has no key.
         resumed_round: The number of the one phase that a killed server may have asked before;
             None: of the next.
     """
@@ -100,6 +106,7 @@ class Aggregator:
         self.run = uuid.uuid4().hex
         self.blame = Blame(int(self.settings.liars * setup.num_clients))
         self.journal: Path | None = None
+        self.signer: QuestionSigner | None = None
         self.least_survivors = 0
         self.resumed_round: int | None = 0
 

@@ -7,7 +7,7 @@ of what travels between the two. ``collector_for`` chooses.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flwr.app import RecordDict
@@ -17,6 +17,7 @@ from murmur.learning.codec import Codec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event, SummedEvent
 from murmur.round.secure_party import SecureParties, parse_request
+from murmur.round.signed import NO_SUM
 from murmur.round.task import RECORD, RequestError, RunFacts, Task, TaskError, question
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import Stage, release_digest
@@ -50,6 +51,10 @@ class Collector:
 
         ``packed``: as ``codec.pack`` gives it. ``weight``: the client's.
         """
+
+    def terms(self, clients: Iterable[int]) -> set[bytes]:
+        """Digests of the terms of the secure sums that ``clients`` are in; ``NO_SUM`` is none."""
+        return {NO_SUM}
 
     def keep(self) -> None:
         """Put on disk what must be there before the contribution leaves; once, after all of it."""
@@ -194,6 +199,10 @@ class MaskedSum(PerClientRows):
             self._append(client, party.add_masks(vector, message, self.asked))
         finally:
             self._states.put(self.parties.resident(client), party)
+
+    def terms(self, clients: Iterable[int]) -> set[bytes]:
+        """Those that the clients have accepted before."""
+        return {self._load(client).terms.terms_digest for client in clients}
 
     def keep(self) -> None:
         """That these clients have masked; SecureSumError where another message came before."""

@@ -47,12 +47,13 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent, Unit, releases
-from murmur.privacy.ledger import Charge, Ledger, LedgerError
+from murmur.privacy.ledger import Asked, Charge, Ledger, LedgerError
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Refusal
 from murmur.round.collectors import Collector, collector_for, no_contribution
 from murmur.round.replies import sealed, unsealed
 from murmur.round.secure_party import SecureParties
+from murmur.round.signed import read_signed, require_terms
 from murmur.round.site import Data, Site
 from murmur.round.task import (
     REFUSED,
@@ -62,6 +63,7 @@ from murmur.round.task import (
     TaskError,
     log_error,
     parse_tasks,
+    question,
     request_digest,
 )
 from murmur.secure_sum.terms import SecureSumError
@@ -164,15 +166,16 @@ class Host:
         facts = self.facts
         try:
             self.site.policy.require_valid(datetime.now(UTC))
+            tasks = self._tasks(content)
+            asked = self._asked(tasks[0], content, kind)
             request = request_digest(self.site.run, facts.algorithm, facts.noise, content)
             stored = self.ledger.reply(request, self._allow)
             if stored is None:
-                tasks = self._tasks(content)
                 is_charged = partial(self.ledger.is_charged, request)
                 summed = self._half(tasks[0]).summed
                 collector = collector_for(self.secure, content, kind, facts, is_charged, summed)
                 refused: dict[int, str] = {}
-                admitted = self._charged(tasks, request, collector, refused)
+                admitted = self._charged(tasks, request, asked, collector, refused)
                 self._release_all(admitted, collector, refused)
                 collector.keep()
                 reply = sealed(collector, refused)
@@ -198,19 +201,39 @@ class Host:
 
     # Admit: policy, data, charge
 
+    def _asked(self, task: Task, content: RecordDict, kind: str) -> Asked:
+        """What the message asks, and who has signed it; Refusal where the policy wants another."""
+        site = self.site
+        digest = question(content, kind, self.secure.started)
+        asked = read_signed(content, task, digest, site.run, self.ledger, site.policy)
+        if asked.header is not None and asked.is_binding:
+            try:
+                asked.header.header.require_run(
+                    self.facts.algorithm, self.facts.delta, self.facts.settings
+                )
+            except ValueError as error:
+                raise Refusal(str(error), "unplanned") from error
+        return asked
+
     def _charged(
-        self, tasks: list[Task], request: str, collector: Collector, refused: dict[int, str]
+        self,
+        tasks: list[Task],
+        request: str,
+        asked: Asked,
+        collector: Collector,
+        refused: dict[int, str],
     ) -> list[Task]:
         """Returns the tasks that may be computed, all charged in one durable commit.
 
-        ``request``: the message's digest, under which they are charged. ``refused`` gets the
-        others, by client. Charged before and never answered counts as paid: it is computed again.
+        ``request``: the message's digest, under which they are charged. ``asked``: what it says
+        that they are for. ``refused`` gets the others, by client. Charged before and never answered
+        counts as paid: it is computed again.
         """
         charges: dict[int, Charge] = {}
         admitted = set()
         for task in tasks:
             try:
-                charge = self._charge(task, request, collector)
+                charge = self._charge(task, request, asked, collector)
             except Exception as error:
                 refused[task.client] = self._reason(task, error)
                 continue
@@ -221,8 +244,8 @@ class Host:
         admit = self._admit
         if self.site.in_blocks:
             admit = self._allow  # a simulation's data are open
-        asked = list(charges.values())
-        outcomes = self.ledger.charge(asked, admit, blocks=self.site.in_blocks)
+        new = list(charges.values())
+        outcomes = self.ledger.charge(new, admit, asked=asked, blocks=self.site.in_blocks)
         for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
             if outcome.may_compute:
                 admitted.add(client)
@@ -232,7 +255,9 @@ class Host:
                 refused[client] = self.site.reason(about, why)
         return [task for task in tasks if task.client in admitted]
 
-    def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
+    def _charge(
+        self, task: Task, request: str, asked: Asked, collector: Collector
+    ) -> Charge | None:
         """Returns the charge for an answer; None for a report to a simulation's researcher.
 
         TaskError, or whatever the client half raises, where the task may not be answered: nothing
@@ -252,6 +277,9 @@ class Host:
             if not self.site.free_reports:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
+        if asked.header is not None and asked.is_binding:
+            asked.header.header.require_planned(task.purpose, task.round, event)
+            require_terms(asked, collector.terms([task.client]))
         event = collector.event(task, half.codec(task), event, half.weight(task.client))
         account = self.account(task.client)
         return Charge(account, self.site.run, task.round, task.purpose, request, event)

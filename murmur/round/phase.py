@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
 from murmur.round.summation import summation_for
 from murmur.round.task import Task, printable_line, read_report
+from murmur.round.task import question as digest_of
 
 if TYPE_CHECKING:
     from murmur.privacy.guarantee import Exposure  # loads SciPy
@@ -114,6 +115,7 @@ class Phase:
         # A killed server may have asked this already: who is away now, or refuses, or whose app
         # does not begin, may have answered then.
         self._resumed = question.number == sums.resumed_round
+        self._digest = b""  # of the question, once it is signed
         self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
 
     def ask(self, grid: Grid) -> list[Message]:
@@ -162,6 +164,8 @@ class Phase:
         self.summation.finish(outcome)
         added = self.summation.added
         outcome.answered = sorted(added.clients)
+        if self.sums.signer is not None and self.question.event is not None:
+            self.sums.signer.known.update(outcome.answered)
         outcome.possibly_released = sorted(set(outcome.possibly_released))  # each of them once
         if self.question.event is not None:
             self.sums.record_sizes(outcome.sum_sizes)
@@ -197,11 +201,23 @@ class Phase:
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
+        self._sign(clients, content)
         REPLIES.allow(math.prod(question.codec.shape), len(clients))
         self.outcome.bytes_down += wire.request_size(content, clients)
         group = f"{question.number} {question.purpose} {clients[0]}"
         self._waiting[group, node] = clients
         return Message(content, dst_node_id=node, message_type=question.kind, group_id=group)
+
+    def _sign(self, clients: list[int], content: RecordDict) -> None:
+        """Add the server's signature, where it has a key and the answer costs something."""
+        question = self.question
+        signer = self.sums.signer
+        if signer is None or question.event is None:
+            return
+        if not self._digest:
+            self._digest = digest_of(content, question.kind, self.setup.started)
+        terms = self.summation.terms(clients)
+        signer.sign(content, clients, question.number, question.purpose, self._digest, terms)
 
     def _read(self, clients: list[int], reply: Message) -> None:
         """Take one node's reply: an error, a contribution, refusals, or what no node may send.

@@ -33,10 +33,11 @@ from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.exposure import Claimed, Claims
 from murmur.privacy.guarantee import Exposure, departures, released
+from murmur.privacy.run_header import PlannedPhase
 from murmur.privacy.statement import Statement
 from murmur.random import experiment_rng
 from murmur.round.aggregator import Aggregator
-from murmur.round.client_evaluation import ClientEvaluation
+from murmur.round.client_evaluation import PROTECTED, ClientEvaluation
 from murmur.round.cohorts import Weights
 from murmur.round.own_models import OwnModels
 from murmur.round.phase import AuditCanaries, Phase
@@ -44,6 +45,7 @@ from murmur.round.placement import SimulatedPlacement
 from murmur.round.question import Outcome, Question
 from murmur.round.run_state import RunState
 from murmur.round.setup import ServerSetup
+from murmur.round.signed import QuestionSigner
 from murmur.round.task import RunError
 
 MAX_REASONS = 3  # that the end of such a run names
@@ -274,6 +276,28 @@ class Rounds:
         if self.evaluation is not None:
             self.evaluation.sums.journal = evaluation
 
+    def sign(self, signer: QuestionSigner) -> None:
+        """Have ``signer`` sign everything that clients are asked from now on."""
+        self.sums.signer = signer
+        if self.evaluation is not None:
+            self.evaluation.sums.signer = signer
+
+    def planned_phases(self, purposes: Iterable[str]) -> list[PlannedPhase]:
+        """Returns all that a client may be asked for; ``purposes``: of the algorithm's client half.
+
+        Rounds are trainings, and every other purpose is asked for once, before the first of them.
+        """
+        claims = self.algorithm.claims()
+        rounds = self.setup.budget.rounds
+        event = self.algorithm.release_event() if claims.alike else None
+        phases = [PlannedPhase("train", 1, rounds, event=event)]
+        phases += [PlannedPhase(p, 1, 1, event=claims.before) for p in purposes if p != "train"]
+        if self.evaluation is not None and self.evaluation.is_on:
+            every = self.evaluation.every
+            asked = self.evaluation.event()
+            phases.append(PlannedPhase(PROTECTED, every, rounds, every, asked))
+        return phases
+
     def state(self, number: int, model: Parameters, num_nodes: int) -> RunState:
         """All that a resumed run needs, after round ``number`` with its ``model``.
 
@@ -361,6 +385,7 @@ class Rounds:
             spent=partial(self.costliest_path, path),
             planned=lambda: exposed.planned(algorithm.release_event(), releases),
             claimed=claimed,
+            alike=False,
         )
 
     def costliest(self, events: Iterable[Event]) -> Event:
@@ -447,6 +472,7 @@ class Rounds:
         asked = len(question.cohort)
         sums = Aggregator(self.setup, asked, f"secure {question.purpose} groups")
         sums.journal = self.sums.journal
+        sums.signer = self.sums.signer
         outcome = Phase(question, sums, self.setup, self.setup.quorum).run(grid, timeout)
         self.outcome.add(outcome)
         self.participations.update(outcome.possibly_released)

@@ -135,6 +135,10 @@ class SecureSummation(Summation):
             each.asked = asked
         content[RECORD] = self.exchange.record(Stage.MASK, {c: self._lists[c] for c in clients})
 
+    def terms(self, clients: Iterable[int]) -> list[bytes]:
+        """Those of the clients' groups."""
+        return sorted({self._sum_of[client].terms.terms_digest for client in clients})
+
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Add one node's masked contributions (clients, bytes) to the sums.
 

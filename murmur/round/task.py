@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
+SIGNED = "signed"  # the record of the server's signatures (``murmur.round.signed``)
 # The record of our own that names whom a question is put to: the first of these that is there.
 # The second one is a foreign strategy's own where ``murmur.flower.ask`` has put in the first.
 _NAMING = ("murmur", "task")
@@ -94,12 +95,14 @@ class RunFacts:
         delta: δ for which ε is computed.
         rounds: A budget for the whole run is shared out over so many.
         noise: "os", or "seeded": it follows from the run's seed, for reproductions only.
+        settings: All that a client is built from and a server has set, as the client composes it.
     """
 
     algorithm: str
     delta: float
     rounds: int
     noise: str = "os"
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def seeded(self) -> bool:
@@ -197,7 +200,8 @@ def request_digest(run: str, algorithm: str, noise: str, content: RecordDict) ->
     By it a ledger finds the reply that it has stored. Two runs with the same settings and seed ask
     the same under two names: two requests, of which each is charged. What the owner's policy judges
     by and no event says, the algorithm and the kind of noise, are part of it: what was answered
-    under one of them is not given again under another. In hexadecimal.
+    under one of them is not given again under another. The server's signatures are no part of it:
+    they are the same for the same question. In hexadecimal.
     """
     return _hash(content, (run, algorithm, noise)).hex()
 
@@ -231,7 +235,7 @@ def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> byt
             values = hashlib.sha256(array.data).digest()
             state.update(framed(b"array", key.encode(), array.dtype.encode(), shape, values))
     for name, config in sorted(content.config_records.items()):
-        if alike and name == RECORD:
+        if name == SIGNED or (alike and name == RECORD):
             continue
         state.update(framed(b"settings", name.encode()))
         for key, value in sorted(config.items()):

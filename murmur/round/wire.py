@@ -33,7 +33,9 @@ def request_size(content: RecordDict, clients: Sequence[int]) -> int:
         messages = plain.pop("messages", None)
         alone = _Alone(plain)
         for place, client in enumerate(clients):
-            own: dict[str, Any] = {"clients": [client]}
+            own: dict[str, Any] = {}
+            if "clients" in plain:
+                own["clients"] = [client]
             if messages is not None:
                 own |= {"messages": [messages[plain["which"][place]]], "which": [0]}
             alone.add(own)

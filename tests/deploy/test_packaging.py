@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fl_app.tools.options import parser_of
 from murmur.privacy.policy import Policy
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -186,6 +187,16 @@ def test_a_run_is_started_in_the_servers_container_by_its_own_connection_and_tab
     assert words["federation.enrolled"] == found["--table"]
     # A run's folder and the database of its SuperLink outlive the container.
     assert targets(server)[mount_of(server["environment"]["MURMUR_RESULTS"], server)]
+
+
+def test_a_guarded_device_is_started_with_words_that_exist():
+    text = interpolated((DEPLOY / "compose.guard.yaml").read_text(), VARIABLES)
+    device = yaml.safe_load(text)["services"]["device"]
+    assert device["entrypoint"] == ["murmur", "guard"]
+    options = PROJECT / "packages" / "murmur-guard" / "murmur_guard" / "options.yaml"
+    found = parser_of("guard", options).parse_args(device["command"])
+    mounted = {volume.split(":")[1] for volume in device["volumes"]}
+    assert mounted == {str(found.device / "policy.yaml")}
 
 
 def test_all_that_compose_names_is_defined():

@@ -21,7 +21,6 @@ guard:
   memory_mib: 2000
   disk_mib: 64
   processes: 60
-  without: []
   unprotected: refuse
 """
 

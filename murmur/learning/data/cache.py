@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.data.digests import of_arrays
 from murmur.learning.data.examples import DataError, Dataset, Examples
+from murmur.learning.objective import CLASSIFICATION, Objective
 
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
 _FORMAT = 4
@@ -40,7 +41,7 @@ class RawExamples:
 
     Attributes:
         pixels: shape (N, C, H, W).
-        labels: integers, shape (N,).
+        labels: integers, shape (N,); of tasks without classes float32, (N,) or (N, L).
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.float32]
@@ -59,6 +60,7 @@ class RawDataset:
         train, test: as they were stored.
         num_classes: labels lie below it.
         classes: their names in the order of their numbers; None: they have none.
+        objective: the task that labels are of.
         blanks: why rows of ``train`` could not be read, as ``Dataset`` has it.
     """
 
@@ -67,6 +69,7 @@ class RawDataset:
     num_classes: int
     classes: tuple[str, ...] | None = None
     blanks: Mapping[int, str] = field(default_factory=dict)
+    objective: Objective = CLASSIFICATION
 
 
 def cache_folder(cache: str | Path | None) -> Path:
@@ -168,16 +171,19 @@ def _write(folder: Path, raw: RawDataset) -> None:
         with (folder / f"{part}_images.npy").open("wb") as file:
             _write_scaled(file, examples.pixels)
         with (folder / f"{part}_labels.npy").open("wb") as file:
-            np.save(file, examples.labels.astype(np.int64))
+            kind = np.int64 if raw.objective.has_classes else np.float32
+            np.save(file, examples.labels.astype(kind))
             _sync(file)
     with (folder / "meta.json").open("wb") as file:
         blanks = list(raw.blanks.items())
-        meta = {
+        meta: dict[str, Any] = {
             "num_classes": raw.num_classes,
             "classes": raw.classes,
             "blanks": blanks,
             "content": of_arrays(raw.train.pixels, raw.test.pixels),
         }
+        if not raw.objective.has_classes:
+            meta["objective"] = asdict(raw.objective)
         file.write(json.dumps(meta).encode())
         _sync(file)
 
@@ -232,6 +238,7 @@ def _open(name: str, folder: Path) -> Dataset:
             classes=classes,
             blanks=dict(meta["blanks"]),
             digests={"content": meta["content"]},
+            objective=Objective(**meta.get("objective", {})),
         )
     except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise DataError(

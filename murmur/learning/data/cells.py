@@ -169,8 +169,9 @@ def _require_classes(order: Sequence[str], rows: int, place: str) -> None:
     if seldom or (fractions and 2 * len(numbers) >= len(order)):
         raise DataError(
             f"{place}: the label looks like a measurement: {len(order):,} different values in "
-            f"{rows:,} rows ({listed(order, 5)}); Murmur classifies: divide it into classes, name "
-            "another column, or, if these are the classes, name them (dataset.classes=[...])"
+            f"{rows:,} rows ({listed(order, 5)}); Murmur reads classes here: learn a "
+            "number (task=regression), divide it into classes, name another column, or, if these "
+            "are the classes, name them (dataset.classes=[...])"
         )
 
 

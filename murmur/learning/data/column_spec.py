@@ -22,7 +22,9 @@ from murmur.learning.data.numeric_columns import are_mostly_numbers, joined_list
 from murmur.learning.data.owner_column import owner_ids
 from murmur.learning.data.pictures import read_stored
 from murmur.learning.data.schema_columns import numbers_in_range, places_in
+from murmur.learning.data.target_columns import binary_labels, number_labels, objective_of
 from murmur.learning.data.tokens import encoded, hashed_words, padded
+from murmur.learning.objective import CLASSIFICATION, Objective
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +43,7 @@ class ColumnSpec:
     """Label, inputs and owner of a table, by column.
 
     Attributes:
-        label: the column of the classes.
+        label: the column of the classes, or of a regression's numbers.
         text: the one column that a model sees, whose cells are read as texts; None: see ``inputs``.
         inputs: the columns that a model sees; None: all but ``label`` and ``client``. One of texts
             or pictures stands alone.
@@ -55,6 +57,9 @@ class ColumnSpec:
         schema: what is known in public of each input (``murmur.learning.features.bins``), which are
             then the schema's columns; a column with a list is read as the place in it, from 0, or
             −1. None: nothing is.
+        task: what labels are (``murmur.learning.objective``).
+        labels: columns of 0 and 1 of task=multilabel, two at least, in place of ``label``.
+        label_range: of task=regression, [low, high], as it is known in public.
 
     Names of columns that are numbers, as in YAML, are their digits.
 
@@ -73,6 +78,9 @@ class ColumnSpec:
     size: int | Sequence[int] = 28
     channels: int = 1
     schema: Mapping[str, Mapping[str, Any]] | None = None
+    task: str = "classification"
+    labels: Sequence[str] | None = None
+    label_range: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         for key in ("label", "text", "client"):
@@ -92,11 +100,12 @@ class ColumnSpec:
             require_integer(name, value, least)
             if value > most:
                 raise ValueError(f"{name}={value}: must be at most {most}")
-        for name in ("inputs", "classes"):
+        for name in ("inputs", "classes", "labels"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
                 raise ValueError(f"{name}={value}: must be a list, or null")
-        if self.client == self.label:
+        self._require_task()
+        if self.client in self.label_columns:
             raise ValueError(f"client={self.client}: must be another column than the label")
         if self.text is not None and (self.inputs is not None or self.schema is not None):
             raise ValueError(f"text={self.text}: is the only input; leave inputs and schema null")
@@ -108,10 +117,36 @@ class ColumnSpec:
         if not inputs:
             raise ValueError("inputs=[]: must name a column, or be null for all")
         for name in inputs:
-            if name in (self.label, self.client):
+            if name in (*self.label_columns, self.client):
                 raise ValueError(f"inputs={inputs}: must not name {name}, too")
         if len(set(inputs)) != len(inputs):
             raise ValueError(f"inputs={inputs}: must not name a column twice")
+
+    def _require_task(self) -> None:
+        """ValueError where the settings of labels are not those of the task."""
+        if self.labels is not None:
+            self._set("labels", [_column_name("labels", name) for name in self.labels])
+        task = self.objective.kind
+        if task != "classification" and self.classes is not None:
+            raise ValueError(f"classes={self.classes}: task={task} has none; set it to null")
+        if task == "multilabel" and len(set(self.label_columns)) < 2:
+            raise ValueError(
+                f"labels={self.labels}: task=multilabel needs two or more columns of 0 and 1"
+            )
+        if len(set(self.label_columns)) < len(self.label_columns):
+            raise ValueError(f"labels={self.labels}: must not name a column twice")
+
+    @property
+    def objective(self) -> Objective:
+        """The task, with the range of its labels."""
+        return objective_of(self.task, self.label_range, self.labels)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns that hold labels."""
+        if self.task == "multilabel":
+            return tuple(self.labels or ())
+        return (self.label,)
 
     def _set(self, key: str, value: Any) -> None:
         object.__setattr__(self, key, value)  # of a frozen dataclass
@@ -149,12 +184,25 @@ class ColumnSpec:
         images, texts = self._images(frames, inputs, places, blanks)
         if declared is None:
             declared = [None] * len(frames)
-        numbers, classes = self._labels(frames, places, declared, blanks)
+        if self.objective.has_classes:
+            numbers, classes = self._labels(frames, places, declared, blanks)
+            named = self.classes is not None or declared[0] is not None
+        else:
+            numbers, classes = self._targets(frames, places, blanks)
+            named = True
         blanks.clear(*images, *numbers)
-        named = self.classes is not None or declared[0] is not None
         owners = self._owners(frames, places)
         return [
-            Split(Examples(seen, own), ids, classes, tuple(inputs), left_out, texts, named)
+            Split(
+                Examples(seen, own),
+                ids,
+                classes,
+                tuple(inputs),
+                left_out,
+                texts,
+                named,
+                self.objective,
+            )
             for seen, own, ids in zip(images, numbers, owners, strict=True)
         ]
 
@@ -179,7 +227,7 @@ class ColumnSpec:
         places: Sequence[str],
         declared: Sequence[Sequence[str] | None],
         blanks: Blanks,
-    ) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
+    ) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """The numbers of the labels of each part, which agree by name, and the classes' names."""
         ends = list(accumulate(map(len, frames)))
         words: list[Any] = []
@@ -207,6 +255,20 @@ class ColumnSpec:
             )
         return np.split(numbers, ends[:-1]), classes
 
+    def _targets(
+        self, frames: Sequence[pandas.DataFrame], places: Sequence[str], blanks: Blanks
+    ) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
+        """The labels of each part where they are no classes, and the names of several."""
+        parts = list(zip(frames, places, strict=True))
+        if self.task == "multilabel":
+            names = self.label_columns
+            return [binary_labels(frame, names, place, blanks) for frame, place in parts], names
+        found: list[NDArray[Any]] = [
+            number_labels(frame[self.label], f"{place}: column {self.label!r}", blanks)
+            for frame, place in parts
+        ]
+        return found, ()
+
     def _owners(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
     ) -> list[list[str] | None]:
@@ -231,7 +293,7 @@ class ColumnSpec:
         Raises:
             DataError: a column is missing, a part has no rows, or inputs must be named.
         """
-        known = [name for name in (self.label, self.client) if name is not None]
+        known = [name for name in (*self.label_columns, self.client) if name is not None]
         left_out: list[str] = []
         if self.named is not None:
             inputs = list(map(str, self.named))
@@ -370,11 +432,12 @@ class Split:
     Attributes:
         examples: inputs and labels.
         owners: whose each example is, as text; None where no column says so.
-        classes: names of the classes in the order of their numbers.
+        classes: names of the classes in the order of their numbers, or of several labels.
         inputs: columns that a model sees.
         left_out: what was not used, and why.
         texts: whether inputs are numbers of words.
         named: whether somebody has named the classes, or they are those found.
+        objective: the task that the labels are of.
     """
 
     examples: Examples
@@ -384,6 +447,7 @@ class Split:
     left_out: tuple[str, ...]
     texts: bool = False
     named: bool = False
+    objective: Objective = CLASSIFICATION
 
     def thinned(self, most: int, seed: int) -> Split:
         """A copy with at most ``most`` rows of each owner."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.checks import require_integer, require_number
+from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.random import experiment_rng
 
 Rows = NDArray[np.int64]
@@ -29,21 +30,24 @@ class Examples:
     Attributes:
         images: float32, shape (N, C, H, W), pixels in [0, 1] or any other finite features. May be
             memory-mapped and then read-only; ``take`` gives a writable copy.
-        labels: int64, shape (N,).
+        labels: classes, int64, shape (N,); of tasks without classes float32, (N,) or (N, L)
+            (``murmur.learning.objective``).
 
     Raises:
         ValueError: a shape or type differs from the above.
     """
 
     images: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.float32:
             raise ValueError(
                 f"images={self.images.dtype}{self.images.shape}: must be float32 (N, C, H, W)"
             )
-        if self.labels.shape != self.images.shape[:1] or self.labels.dtype != np.int64:
+        is_number = self.labels.dtype == np.float32 and self.labels.ndim in (1, 2)
+        shape = self.labels.shape[:1] if is_number else self.labels.shape
+        if shape != self.images.shape[:1] or not (is_number or self.labels.dtype == np.int64):
             raise ValueError(
                 f"labels={self.labels.dtype}{self.labels.shape}: must be int64, "
                 f"shape ({len(self.images)},)"
@@ -51,6 +55,13 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def strata(self) -> Rows:
+        """Each example's class (N,); all are of one where labels are no classes."""
+        if self.labels.dtype == np.int64:
+            return self.labels
+        return np.zeros(len(self.labels), np.int64)
 
     def take(self, indices: NDArray[np.integer[Any]]) -> "Examples":
         """The examples at ``indices`` (integers, in that order), copied into memory."""
@@ -94,11 +105,12 @@ class Dataset:
         name: what to call it in a report.
         train: the examples to split into the public pool and the clients' shares.
         test: the examples that only evaluation sees.
-        num_classes: labels lie in [0, num_classes).
+        num_classes: labels lie in [0, num_classes); of another task the outputs of a model.
         input_shape: (C, H, W) of one image.
         owners: whose each train example is, in 0..; None where the data do not say.
         split: whether pool, validation and test set take whole owners, or rows of any.
-        classes: names of the classes in the order of their numbers; None: their numbers.
+        classes: names of the classes in the order of their numbers, or of several labels; None:
+            their numbers.
         notes: what was left out of the data, and why.
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
         texts: whether inputs are numbers of words, of which none is more than another.
@@ -109,6 +121,7 @@ class Dataset:
         owner_ids: ids of the owners of train examples, in the order of their numbers. Like the
             examples themselves they are for the owner of the data, and nothing writes them.
         test_owner_ids: ids of the owners of test examples.
+        objective: the task that the labels are of.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -131,11 +144,12 @@ class Dataset:
     columns: tuple[str, ...] = ()
     owner_ids: tuple[str, ...] = ()
     test_owner_ids: tuple[str, ...] = ()
+    objective: Objective = CLASSIFICATION
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):
             raise ValueError(f"split={self.split}: must be owners or rows")
-        if self.owners is not None and self.owners.shape != self.train.labels.shape:
+        if self.owners is not None and len(self.owners) != len(self.train):
             raise ValueError(f"owners={self.owners.shape}: must be one for each train example")
         for part, examples in (("train", self.train), ("test", self.test)):
             if examples.images.shape[1:] != self.input_shape:
@@ -144,11 +158,18 @@ class Dataset:
                     f"(C, H, W) = {self.input_shape}"
                 )
             labels = examples.labels
-            if len(labels) and not (labels.min() >= 0 and labels.max() < self.num_classes):
+            if not self.objective.has_classes:
+                self.objective.require_labels(labels, self.num_classes)
+            elif len(labels) and not (labels.min() >= 0 and labels.max() < self.num_classes):
                 raise ValueError(
                     f"{part}.labels={labels.min()}..{labels.max()}: must lie in "
                     f"[0, num_classes={self.num_classes})"
                 )
+
+    @property
+    def num_strata(self) -> int:
+        """How many classes examples may be of; 1 where labels are no classes (``strata``)."""
+        return self.num_classes if self.objective.has_classes else 1
 
     @property
     def together(self) -> NDArray[np.int64] | None:

@@ -14,6 +14,7 @@ from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import RawExamples
 from murmur.learning.data.cells import narrow
 from murmur.learning.data.file_errors import damaged
+from murmur.learning.objective import CLASSIFICATION, Objective
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -53,13 +54,15 @@ def array_examples(
     images_key: str,
     labels_key: str,
     blanks: Blanks = STRICT,
+    objective: Objective = CLASSIFICATION,
 ) -> RawExamples:
     """Two arrays of an .npz file as examples.
 
     Images: (N, H, W), (N, H, W, C) with C = 1 or 3, or (N, C, H, W) (channels last where both fit);
     integers in 0..255, which are divided by 255, or finite floats, which stay as they are. Other
     arrays of floats: (N, F) becomes (N, F, 1, 1), and what has more than four axes (N, C, H, the
-    product of the others). Labels: integers of at least 0, or text, (N,) or (N, 1).
+    product of the others). Labels: integers of at least 0, or text, (N,) or (N, 1); of
+    another task finite numbers (N,), or 0 and 1 (N, L).
 
     Args:
         path: the file, for errors.
@@ -68,6 +71,7 @@ def array_examples(
         labels_key: name of the labels.
         blanks: notes images that are not as above. Where such may be, labels are as the file has
             them, of any type: ``cells.number_classes`` numbers each by itself.
+        objective: the task that labels are of.
 
     Raises:
         DataError: an array is missing or not as above, naming the file and the array.
@@ -79,13 +83,15 @@ def array_examples(
     labels = arrays[labels_key]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iubU"):
+    if not objective.has_classes:
+        labels = _targets(path, labels_key, labels, objective)
+    elif labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iubU"):
         raise damaged(
             path,
             f"{labels_key} is {labels.dtype}{labels.shape}, not integers or text (N,) or (N, 1)",
         )
-    is_text = labels.dtype.kind == "U"
-    if not blanks.allowed and not is_text and len(labels) and labels.min() < 0:
+    is_class = objective.has_classes and labels.dtype.kind != "U"
+    if not blanks.allowed and is_class and len(labels) and labels.min() < 0:
         raise damaged(path, f"{labels_key} holds {labels.min()}; labels start at 0")
     if images.ndim < 2:
         raise damaged(path, f"{images_key} has shape {images.shape}, not one row for each example")
@@ -109,6 +115,29 @@ def array_examples(
     if labels.dtype.kind in "iub":
         labels = labels.astype(np.int64)
     return RawExamples(_pixels(path, images_key, images, blanks), labels)
+
+
+def _targets(
+    path: Path, key: str, labels: NDArray[Any], objective: Objective
+) -> NDArray[np.float32]:
+    """Labels of a task without classes, float32 (N,) or (N, L); DataError for others."""
+    axes = 1 if objective.kind == "regression" else 2
+    if labels.dtype.kind not in "iubf" or labels.ndim != axes:
+        shape = "(N,) or (N, 1)" if axes == 1 else "(N, labels)"
+        raise damaged(
+            path,
+            f"{key} is {labels.dtype}{labels.shape}, not numbers {shape} for task={objective.kind}",
+        )
+    columns = labels.reshape(len(labels), -1)
+    if not np.isfinite(columns).all():
+        raise damaged(path, f"{key} holds NaN or infinite values")
+    found = narrow(columns, f"{path}: {key}")
+    if objective.kind == "regression":
+        return found[:, 0]
+    other = found[(found != 0) & (found != 1)]
+    if len(other):
+        raise damaged(path, f"{key} holds {other[0]:g}; labels of task=multilabel are 0 or 1")
+    return found
 
 
 def _pixels(path: Path, key: str, images: NDArray[Any], blanks: Blanks) -> NDArray[Any]:

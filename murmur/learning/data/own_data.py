@@ -42,6 +42,8 @@ from murmur.learning.data.examples import (
 from murmur.learning.data.file_errors import damaged, wrong_row
 from murmur.learning.data.npz_arrays import array_examples, array_names, read_npz
 from murmur.learning.data.pictures import read_images, require_picture
+from murmur.learning.data.target_columns import objective_of
+from murmur.learning.objective import Objective
 from murmur.settings import Seed
 
 _LABEL = "label"
@@ -191,6 +193,8 @@ def npz(
     split_seed: Seed = 0,
     cache: str | Path | None = None,
     blanks: bool = False,
+    task: str = "classification",
+    label_range: Sequence[float] | None = None,
 ) -> Dataset:
     """An .npz file with ``images`` and ``labels``, as ``array_examples`` reads it.
 
@@ -205,12 +209,17 @@ def npz(
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
         blanks: see the head of this file.
+        task: what labels are (``murmur.learning.objective``).
+        label_range: of task=regression, [low, high], as it is known in public.
 
     Raises:
         ValueError: a setting is outside the above.
         DataError: the file is missing, damaged, or holds other arrays.
     """
     file = _existing("path", path, os.path.isfile)
+    objective = objective_of(task, label_range)
+    if num_classes is not None and not objective.has_classes:
+        raise ValueError(f"num_classes={num_classes}: task={task} has none; set it to null")
     if num_classes is not None:
         require_integer("num_classes", num_classes, 1)
     bad = Blanks(blanks)
@@ -218,14 +227,17 @@ def npz(
     def build() -> RawDataset:
         arrays = read_npz(file)
         names = _npz_names(arrays)
-        train = array_examples(file, arrays, names[0], names[1], bad)
+        train = array_examples(file, arrays, names[0], names[1], bad, objective)
         test = train.take(np.arange(0))
         if names[2] in arrays and not blanks:
-            test = array_examples(file, arrays, names[2], names[3])
+            test = array_examples(file, arrays, names[2], names[3], objective=objective)
         if not len(train.labels):
             raise damaged(file, f"{names[0]} is empty")
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
             raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
+        if not objective.has_classes:
+            given = test if names[2] in arrays else None
+            return _of_task(file, train, given, objective, test_fraction, split_seed)
         values = [*train.labels.tolist(), *test.labels.tolist()]
         known = None
         if num_classes is not None:
@@ -240,11 +252,13 @@ def npz(
         test = RawExamples(test.pixels, labels[len(train.labels) :])
         return RawDataset(train, test, max(2, len(order)), order)
 
-    settings = {
+    settings: dict[str, Any] = {
         "num_classes": num_classes,
         "split": [test_fraction, split_seed],
         "blanks": blanks,
     }
+    if not objective.has_classes:
+        settings["task"] = [objective.kind, objective.low, objective.high]
     data = load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
     data = replace(data, named=num_classes is not None)
     present = array_names(file)
@@ -253,6 +267,30 @@ def npz(
     if not others:
         return data
     return replace(data, notes=(f"arrays {', '.join(others)}",))
+
+
+def _of_task(
+    file: Path,
+    train: RawExamples,
+    test: RawExamples | None,
+    objective: Objective,
+    test_fraction: float,
+    split_seed: int,
+) -> RawDataset:
+    """Examples whose labels are no classes, and their test set; None: a share of them.
+
+    Raises:
+        DataError: there are too few labels, or the test set has another number of them.
+    """
+    count = math.prod(train.labels.shape[1:])
+    if count < objective.min_outputs:
+        raise damaged(file, f"task={objective.kind} needs {objective.min_outputs} labels or more")
+    if test is None:
+        rows = split_test(np.zeros(len(train.labels), np.int64), test_fraction, split_seed)
+        train, test = (train.take(half) for half in rows)
+    if train.labels.shape[1:] != test.labels.shape[1:]:
+        raise damaged(file, "training and test rows have different numbers of labels")
+    return RawDataset(train, test, count, objective=objective)
 
 
 def _npz_names(arrays: Collection[str]) -> tuple[str, ...]:

@@ -45,7 +45,11 @@ Concentration = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 
 
 class Partition(Protocol):
-    """Divides examples among clients."""
+    """Divides examples among clients.
+
+    A class that does not look at labels says ``by_class = False``; only then it is asked in a task
+    without classes, with all examples of one class.
+    """
 
     def __call__(
         self, labels: Rows, num_clients: int, num_classes: int, rng: Rng
@@ -69,6 +73,8 @@ class Partition(Protocol):
 @settings
 class IID:
     """Examples in random order, cut into shares whose sizes differ by at most one."""
+
+    by_class: ClassVar[bool] = False
 
     def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> ClientShards:
         """See ``Partition``."""
@@ -125,6 +131,11 @@ class Virtual:
     size: Count = 50
     alpha: Concentration | None = None
 
+    @property
+    def by_class(self) -> bool:
+        """True if clients' mixtures of classes are drawn."""
+        return self.alpha is not None
+
     def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> ClientShards:
         """See ``Partition``."""
         ends = np.cumsum(count_classes(labels, 1, num_classes))
@@ -142,6 +153,7 @@ class Natural:
     """
 
     by_owner: ClassVar[bool] = True
+    by_class: ClassVar[bool] = False
 
     def __call__(self, owners: Rows, num_clients: int, num_classes: int, rng: Rng) -> ClientShards:
         """See ``Partition``."""
@@ -245,6 +257,11 @@ class QuantitySkew:
             return assign_sizes(len(labels), sizes, rng)
         mixtures = symmetric_dirichlet(rng, self.alpha, num_clients, num_classes)
         return assign(labels, draw_counts(sizes, mixtures, available, rng), rng)
+
+    @property
+    def by_class(self) -> bool:
+        """True if clients' mixtures of classes are drawn."""
+        return self.alpha is not None
 
     def client_sizes(self, total: int, num_clients: int) -> Rows:
         """Each client's number of examples out of ``total``, shape (clients,).

@@ -32,6 +32,8 @@ def require_taught(data: Dataset, unseen: Unseen = "refuse") -> Dataset:
     """
     names = data.classes or tuple(map(str, range(data.num_classes)))
     _require_distinct(names)
+    if not data.objective.has_classes:
+        return data
     taught = np.unique(data.train.labels)
     known = np.isin(data.test.labels, taught)
     if known.all() or not len(taught):

@@ -46,6 +46,7 @@ def table(
     test_owners: float | None = None,
     rows_per_owner: int | None = None,
     blanks: bool = False,
+    task: str = "classification",
     **columns: Any,
 ) -> Dataset:
     """A CSV or Parquet file with a header, and perhaps another for the test set.
@@ -59,13 +60,14 @@ def table(
         test_owners: share of the owners held out instead, in (0, 1); None: ``test_fraction``.
         rows_per_owner: the most rows of an owner that are used, drawn by ``split_seed``; None: all.
         blanks: see the head of this file.
+        task: what labels are (``murmur.learning.objective``).
         columns: see ``ColumnSpec``.
 
     Raises:
         ValueError: a setting is outside its range, or the extra ``data`` is not installed.
         DataError: a file is missing, or has other columns.
     """
-    reading = ColumnSpec(**columns)
+    reading = ColumnSpec(task=task, **columns)
     if (test_owners or rows_per_owner) and reading.client is None:
         raise ValueError("test_owners and rows_per_owner: name the owners' column (dataset.client)")
     bad = Blanks(blanks)
@@ -95,6 +97,7 @@ def huggingface(
     split_seed: Seed = 0,
     split: SplitBy = "owners",
     blanks: bool = False,
+    task: str = "classification",
     **columns: Any,
 ) -> Dataset:
     """A data set of Hugging Face's ``datasets``: a local folder, or a name on the hub.
@@ -108,13 +111,14 @@ def huggingface(
         split_seed: which ones; the split depends on nothing else.
         split: whether pool, validation and test set take whole owners, or rows of any.
         blanks: see the head of this file.
+        task: what labels are (``murmur.learning.objective``).
         columns: see ``ColumnSpec``.
 
     Raises:
         ValueError: a setting is outside its range, or the extra ``data`` is not installed.
         DataError: the data set cannot be had, or lacks a split or a column.
     """
-    reading = ColumnSpec(**columns)
+    reading = ColumnSpec(task=task, **columns)
     found, is_guessed = _hub(path, name)
     wanted = [part for part in (train, test) if part is not None]
     for part in wanted:
@@ -180,11 +184,11 @@ def _dataset(
         owners, ids = examples.numbered_owners(first.owners)
     if test_owners is not None and owners is not None:
         split = "owners"
-        halves = examples.split_owners(owners, test_owners, split_seed, train.labels)
+        halves = examples.split_owners(owners, test_owners, split_seed, train.strata)
         tested = examples.numbered_owners([ids[owner] for owner in owners[halves[1]]])[0]
     elif len(parts) == 1:
         together = owners if split == "owners" else None
-        halves = examples.split_test(train.labels, test_fraction, split_seed, together)
+        halves = examples.split_test(train.strata, test_fraction, split_seed, together)
     elif first.owners is not None and split == "owners":
         examples.require_apart(first.owners, parts[1].owners or [])
     if halves is not None:
@@ -193,9 +197,9 @@ def _dataset(
         if first.owners is not None:
             test_ids = tuple(sorted({first.owners[row] for row in halves[1]}))
             owners, ids = examples.numbered_owners([first.owners[row] for row in halves[0]])
-    classes = first.classes
+    classes = first.classes or None
     shape = train.images.shape[1:]
-    count = max(2, len(classes))
+    count = max(first.objective.min_outputs, len(first.classes))
     digests = {}
     if first.owners is not None:  # numbers do not tell one person from another
         digests = {"owners": of_arrays(*(part.owners for part in parts))}
@@ -216,6 +220,7 @@ def _dataset(
         columns=first.inputs,
         owner_ids=ids,
         test_owner_ids=test_ids,
+        objective=first.objective,
     )
 
 

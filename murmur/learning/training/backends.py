@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.learning.process import has_bfloat16, has_kernels, kernels
+from murmur.learning.training.losses import residuals
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import ManyClients, TrainSingle
@@ -106,15 +108,30 @@ class Backend(ABC):
 
 
 class AutogradBackend(Backend):
-    """Works for any module."""
+    """Works for any module, and the only one for tasks without classes.
+
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+        objective: the task.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModel,
+        input_shape: tuple[int, int, int],
+        objective: Objective = CLASSIFICATION,
+    ) -> None:
+        super().__init__(flat, input_shape)
+        self._objective = objective
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
             logits = self._flat.module(x)
-        # The loss's own value is not needed, and its gradient is softmax - target.
-        logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(x)))
+        # The loss's own value is not needed.
+        logits.backward(residuals(self._objective, logits.detach(), y).div_(len(x)))
         return gradient
 
     def sgd_step(self, x: Tensor, y: Tensor, lr: float, weight_factor: float) -> None:
@@ -126,7 +143,11 @@ class AutogradBackend(Backend):
 
 
 def backend_for(
-    flat: FlatModel, input_shape: tuple[int, int, int], fused: bool, precision: Precision
+    flat: FlatModel,
+    input_shape: tuple[int, int, int],
+    fused: bool,
+    precision: Precision,
+    objective: Objective = CLASSIFICATION,
 ) -> Backend:
     """The fastest backend that does what is asked; a model may bring its own.
 
@@ -135,10 +156,21 @@ def backend_for(
         input_shape: (channels, height, width).
         fused: whether a first convolution may be compiled with what follows it.
         precision: ``bf16`` to compute in bfloat16; ``auto``: where model and processor can.
+        objective: the task; hand-written gradients and a model's own are those of cross-entropy.
 
     Raises:
-        ValueError: ``precision`` is bf16, and the processor or the model cannot.
+        ValueError: ``precision`` is bf16, and the processor or the model cannot; or the model
+            brings a backend of its own, and the task has no classes.
     """
+    if not objective.has_classes:
+        if precision == "bf16":
+            raise ValueError(f"precision=bf16: is for classes, and task={objective.kind}; use fp32")
+        if hasattr(flat.module, "backend"):
+            raise ValueError(
+                f"model={type(flat.module).__name__}: trains in a way of its own, which knows "
+                f"classes only; choose another model for task={objective.kind}"
+            )
+        return AutogradBackend(flat, input_shape, objective)
     sequences = _kernels_for(flat.module)
     half = False
     if precision != "fp32":

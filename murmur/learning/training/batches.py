@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from murmur.learning.objective import CLASSIFICATION, Objective
+
 Images = NDArray[np.float32]
 """(N, C, H, W)."""
 Labels = NDArray[np.int64] | NDArray[np.float32]
-"""Classes (N,), or distributions (N, classes)."""
+"""Classes (N,), distributions (N, classes), or what another task has (``Objective``)."""
 Indices = NDArray[np.integer[Any]]
 """(n,), which of the N examples."""
 
@@ -162,19 +164,30 @@ def index_tensor(indices: Indices | None, count: int) -> Tensor | None:
 
 
 def target_rows(
-    labels: Labels, indices: Tensor | None, shape: tuple[int, int], soft: bool
+    labels: Labels,
+    indices: Tensor | None,
+    shape: tuple[int, int],
+    soft: bool,
+    objective: Objective = CLASSIFICATION,
 ) -> Tensor:
-    """Labels as distributions, float32 (n, classes), one-hot where they are classes.
+    """Targets, float32 (n, outputs): distributions, one-hot where labels are classes.
 
     Args:
-        labels: integers (N,), or distributions (N, classes) if ``soft``.
+        labels: integers (N,), or distributions (N, classes) if ``soft``; of another task as it
+            has them.
         indices: (n,), which of them; all if None.
-        shape: (N, classes).
-        soft: whether labels are distributions.
+        shape: (N, outputs).
+        soft: whether labels are distributions, or in another task targets.
+        objective: the task.
 
     Raises:
         ValueError: labels have another shape or type, name no class or are no distributions.
     """
+    if not objective.has_classes and not soft:
+        if len(labels) != shape[0]:
+            raise ValueError(f"labels={labels.shape}: must be one for each of {shape[0]} images")
+        chosen = labels if indices is None else labels[indices.numpy()]
+        return torch.from_numpy(objective.targets(chosen, shape[1]))
     expected: tuple[int, ...] = shape[:1]
     kind: type = np.integer
     if soft:

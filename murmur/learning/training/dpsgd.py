@@ -32,7 +32,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from murmur.learning.models import Dropout
+from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.learning.training import batches
+from murmur.learning.training.losses import residuals
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.precision import require_float32
 from murmur.learning.training.trainer import Trainer
@@ -102,14 +104,15 @@ class DpSgd:
         size: int | None = None,
         soft_targets: bool = False,
     ) -> None:
-        """Minimise the mean cross-entropy from the trainer's present parameters, in place.
+        """Minimise the task's mean loss from the trainer's present parameters, in place.
 
         Dropout is off. An example whose gradient is not finite counts as 0.
 
         Args:
             trainer: its model must not keep statistics over batches.
             images: float32 (N, C, H, W); may be a read-only memory map.
-            labels: int64 (N,), or float32 (N, num_classes) if ``soft_targets``.
+            labels: int64 (N,), or float32 (N, num_classes) if ``soft_targets``; of another task as
+                it has them.
             steps: number of steps.
             sample: given n, which of the n examples are in the next lot; each independently with
                 probability min(1, L/n), unpredictable to whoever the noise protects from.
@@ -127,14 +130,13 @@ class DpSgd:
         flat = trainer.flat
         require_float32(flat.vector.device)
         chosen = batches.index_tensor(indices, len(images))
-        targets = batches.target_rows(
-            labels, chosen, (len(images), trainer.num_classes), soft_targets
-        )
+        shape = (len(images), trainer.num_classes)
+        targets = batches.target_rows(labels, chosen, shape, soft_targets, trainer.objective)
         source = batches.as_tensor(images)
         rows = torch.arange(len(images)) if chosen is None else chosen
         mean_lot = min(self.lot_size, len(rows) if size is None else size)
         scale = self.clipping_norm / (SENSITIVITY * mean_lot)
-        gradients = PerSampleGradients(flat)
+        gradients = PerSampleGradients(flat, trainer.objective)
         averaged = flat.vector.clone()
         for step in range(steps):
             lot = torch.from_numpy(np.flatnonzero(sample(len(rows))))
@@ -187,17 +189,19 @@ class PerSampleGradients:
     Args:
         flat: the model; its present parameters count, whenever they change. Its buffers are
             constants (``Trainer.statistics`` is empty).
+        objective: the task.
 
     Raises:
         ValueError: the model has layers that Opacus refuses.
     """
 
-    def __init__(self, flat: FlatModel) -> None:
+    def __init__(self, flat: FlatModel, objective: Objective = CLASSIFICATION) -> None:
         # Opacus takes seconds to import, and most algorithms never clip per sample.
         from murmur.learning.training.grad_samples import HookedModule
 
         kind = type(flat.module).__name__
         self._flat = flat
+        self._objective = objective
         self._module = without_dropout(flat)
         for layer in self._module.modules():
             if isinstance(layer, nn.Conv2d):
@@ -219,17 +223,17 @@ class PerSampleGradients:
                 self._module.get_parameter(name).copy_(view)
 
     def samples(self, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """The gradient of every example's cross-entropy, (B, entries) for each parameter.
+        """The gradient of every example's loss, (B, entries) for each parameter.
 
         Args:
             x: images (B, C, H, W).
-            y: distributions (B, classes).
+            y: targets (B, outputs).
             weights: (B, 1), which each gradient is multiplied by.
         """
         with torch.enable_grad():
             logits = self._wrapped(x)
-        # The loss's own value is not needed, and its gradient is softmax - target.
-        residual = torch.softmax(logits.detach(), dim=1).sub_(y).mul_(weights)
+        # The loss's own value is not needed.
+        residual = residuals(self._objective, logits.detach(), y).mul_(weights)
         torch.autograd.grad(logits, self._first, residual, allow_unused=True)
         return _take_samples(self._module, len(x))
 
@@ -238,7 +242,7 @@ class PerSampleGradients:
 
         Args:
             images: (B·views, C, H, W) with 1 ≤ B·views ≤ 64, those of an example side by side.
-            targets: distributions (B, classes).
+            targets: (B, outputs).
             norm: the clipping norm.
             views: of each example; its gradient is their mean.
         """

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.models import Dropout, initialise
+from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.learning.process import MIN_LARGE_PARAMETERS
 from murmur.learning.training import backends, batches, made_up, stack
 from murmur.learning.training.optimiser import Adam, Optimisation
@@ -35,7 +36,7 @@ class Trainer:
         model: called as ``model(input_shape, num_classes)``; a partial over a factory of
             ``murmur.learning.models``.
         input_shape: (channels, height, width) of an image.
-        num_classes: number of logits.
+        num_classes: number of logits, or of the task's other outputs.
         device: a PyTorch device.
         inference_threads: how many batches of ``logits`` are computed at a time; the results do
             not depend on it. PyTorch has one CPU thread for each, and one for training, which is
@@ -47,6 +48,7 @@ class Trainer:
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are computed
             by one compiled kernel, where installed kernels can.
+        objective: the task. Without classes there are no kernels and no ``stack``.
 
     Attributes:
         flat: the model itself, for those who need more of it than a mean gradient.
@@ -68,10 +70,11 @@ class Trainer:
         exact_stack: bool = False,
         fused: bool = False,
         precision: backends.Precision = "fp32",
+        objective: Objective = CLASSIFICATION,
     ) -> None:
         self.input_shape = _input_shape(input_shape)
-        if num_classes < 2:
-            raise ValueError(f"num_classes={num_classes}: must be at least 2")
+        if num_classes < objective.min_outputs:
+            raise ValueError(f"num_classes={num_classes}: must be at least {objective.min_outputs}")
         if inference_threads < 1:
             raise ValueError(f"inference_threads={inference_threads}: must be at least 1")
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -79,6 +82,7 @@ class Trainer:
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
         self.num_classes = num_classes
+        self.objective = objective
         self._device = torch.device(device)
         self._make = partial(model, input_shape=self.input_shape, num_classes=num_classes)
         # PyTorch's layers draw from the global generator when built. Frozen ones stay as they are
@@ -88,14 +92,16 @@ class Trainer:
         self.flat = FlatModel(module, self._device)
         self._module = self.flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        self._backend = backends.backend_for(self.flat, self.input_shape, fused, precision)
+        self._backend = backends.backend_for(
+            self.flat, self.input_shape, fused, precision, objective
+        )
         self._images = batches.ResidentImages(self.input_shape, self._device)
         self._loader = batches.BatchLoader(self._backend.batch_buffer, self._device)
         self._inference_threads = inference_threads
         self.stack: stack.ManyClients | None = None
-        if exact_stack:
+        if objective.has_classes and exact_stack:
             self.stack = self._backend.lockstep(self.train_single)
-        elif stack.stackable(module):
+        elif objective.has_classes and stack.stackable(module):
             self.stack = stack.Stack(self.flat, self._images, num_classes, mixed_precision)
 
     @property
@@ -160,7 +166,7 @@ class Trainer:
         correction: NDArray[np.float32] | None = None,
         soft_targets: bool = False,
     ) -> NDArray[np.float32]:
-        """Minimise the mean cross-entropy from the present parameters, in place.
+        """Minimise the task's mean loss from the present parameters, in place.
 
         Each epoch visits the examples in a fresh order; the last batch may be smaller. Optimiser
         state starts afresh. The result is a function of the arguments and the present parameters,
@@ -169,7 +175,7 @@ class Trainer:
         Args:
             images: float32 (N, C, H, W); may be a read-only memory map.
             labels: int64 (N,) classes, or float32 (N, num_classes) distributions if
-                ``soft_targets``.
+                ``soft_targets``; of another task as it has them.
             rng: draws the orders and the dropout.
             batch_size: examples per step.
             lr: learning rate.
@@ -192,7 +198,8 @@ class Trainer:
         how = Optimisation(lr, optimizer, betas, proximal_mu)
         source = self._images.tensor(images)
         chosen = batches.index_tensor(indices, len(images))
-        targets = batches.target_rows(labels, chosen, (len(images), self.num_classes), soft_targets)
+        shape = (len(images), self.num_classes)
+        targets = batches.target_rows(labels, chosen, shape, soft_targets, self.objective)
         limit = batches.count_steps(epochs, steps, len(targets), batch_size)
         pulled_to = self._arranged("anchor", anchor)
         added = self._arranged("correction", correction)

@@ -8,13 +8,16 @@ no data, and no server's parameters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor, nn
 
-from murmur.learning.training import dpsgd
+from murmur.learning.training import dpsgd, losses
 from murmur.learning.training.made_up import (
     made_up,
     named,
@@ -95,7 +98,9 @@ def require_separate_examples(trainer: Trainer) -> None:
         trainer.load(trainer.initial(np.random.default_rng(0)))
         module = dpsgd.without_dropout(trainer.flat)
         _require_unmixed(module, x, kind)
-        _require_exact(module, dpsgd.PerSampleGradients(trainer.flat), x[:2], y[:2], kind)
+        gradients = dpsgd.PerSampleGradients(trainer.flat, trainer.objective)
+        loss = partial(losses.loss, trainer.objective)
+        _require_exact(module, gradients, loss, x[:2], y[:2], kind)
 
 
 def draws(module: nn.Module, images: Tensor, seed: int) -> tuple[Tensor, bool]:
@@ -229,13 +234,19 @@ def _require_unmixed(module: nn.Module, x: Tensor, kind: str) -> None:
 
 
 def _require_exact(
-    module: nn.Module, gradients: dpsgd.PerSampleGradients, x: Tensor, y: Tensor, kind: str
+    module: nn.Module,
+    gradients: dpsgd.PerSampleGradients,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    kind: str,
 ) -> None:
     """Refuse a model whose per-sample gradients are not autograd's, of one example after the other.
 
     Args:
         module: what the gradients are taken of, without Opacus's hooks.
         gradients: DP-SGD's.
+        loss: of outputs and targets.
         x: made-up images (B, C, H, W).
         y: their targets.
         kind: the model's class, for errors.
@@ -258,8 +269,8 @@ def _require_exact(
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     for row in range(len(x)):
         with torch.enable_grad():
-            loss = nn.functional.cross_entropy(module(x[row : row + 1]), y[row : row + 1])
-        found = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
+            value = loss(module(x[row : row + 1]), y[row : row + 1])
+        found = torch.autograd.grad(value, list(named.values()), materialize_grads=True)
         whole = torch.stack([gradient.norm() for gradient in found]).norm()
         for name, gradient in zip(named, found, strict=True):
             away = (samples[name][row] - gradient.flatten()).norm()

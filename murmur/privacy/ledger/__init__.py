@@ -11,8 +11,20 @@ Under it ``log`` makes entries durable, ``chain`` makes changes to them visible,
 ``write_json`` write a ledger for somebody else to check.
 """
 
+from murmur.privacy.ledger.asked import Asked, Confirmed
 from murmur.privacy.ledger.entry import Charge, Entry, LedgerError, Outcome, Status
 from murmur.privacy.ledger.ledger import Admission, Ledger
 from murmur.privacy.ledger.replies import Reply
 
-__all__ = ["Admission", "Charge", "Entry", "Ledger", "LedgerError", "Outcome", "Reply", "Status"]
+__all__ = [
+    "Admission",
+    "Asked",
+    "Charge",
+    "Confirmed",
+    "Entry",
+    "Ledger",
+    "LedgerError",
+    "Outcome",
+    "Reply",
+    "Status",
+]

@@ -15,21 +15,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from murmur.privacy.ledger.blocks import NOTHING, EventCounts, add, decode_ids, encode_ids
 from murmur.privacy.ledger.entry import Entry, LedgerError
+from murmur.privacy.signing import Signer
 
-FORMAT = 2
+FORMAT = 3
 # Entries are held back until a signature confirms them, but not many more than these.
 _MAX_UNCONFIRMED_ENTRIES = 10_000
 
@@ -76,56 +67,10 @@ class Header:
             raise LedgerError("the ledger's header was altered") from error
 
 
-class Signer:
-    """Signs and checks texts under one device's Ed25519 key.
+class LedgerSigner(Signer):
+    """A device's key, for the purposes "commit", "anchor", "snapshot" and "export"."""
 
-    Every text is signed for a ``purpose`` ("commit", "anchor", "snapshot", "export"), so that a
-    signature made for one kind of text never passes for another.
-    """
-
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-
-    @classmethod
-    def generate(cls) -> "Signer":
-        """A signer with a new key."""
-        return cls(Ed25519PrivateKey.generate())
-
-    @classmethod
-    def from_pem(cls, pem: bytes) -> "Signer":
-        """The inverse of ``to_pem``; ValueError or TypeError for anything else."""
-        key = load_pem_private_key(pem, None)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError("not an Ed25519 key")
-        return cls(key)
-
-    def to_pem(self) -> bytes:
-        """The private key as PKCS #8, not encrypted: the file that holds it is its owner's only."""
-        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-    @cached_property
-    def public_key(self) -> str:
-        """The 32 bytes of the public key, in hex."""
-        return self._key.public_key().public_bytes_raw().hex()
-
-    def sign(self, purpose: str, text: str) -> bytes:
-        """The signature of ``text``, 64 bytes."""
-        return self._key.sign(_message(purpose, text))
-
-    def is_valid(self, purpose: str, text: str, signature: bytes | None) -> bool:
-        """True if ``signature`` was made for ``text`` under this key.
-
-        False for None and for anything that is no signature; never raises.
-        """
-        try:
-            self._key.public_key().verify(signature or b"", _message(purpose, text))
-        except (InvalidSignature, TypeError):
-            return False
-        return True
-
-
-def _message(purpose: str, text: str) -> bytes:
-    return f"murmur ledger {purpose}\0{text}".encode()
+    role = "ledger"
 
 
 def check(entry: Entry) -> Entry:
@@ -202,7 +147,8 @@ class History:
         """
         charged: dict[Sequence[str], Counter[str]] = defaultdict(Counter)
         for entry in entries:
-            charged[tuple(entry.clients)][entry.body] += 1
+            if entry.kind == "charge":
+                charged[tuple(entry.clients)][entry.body] += 1
             self.position = entry.position
             self.seal = entry.seal
             self.time = max(self.time, entry.time)
@@ -258,6 +204,22 @@ class Transaction:
     def answer(self, run: str, round: int, request: str, digest: str) -> None:
         """Append: the reply to ``request`` with SHA-256 ``digest`` (hex) is committed."""
         self._append("answer", None, run, round, None, request, digest)
+
+    def begin_run(self, run: str, digest: str, text: str) -> None:
+        """Append: ``run`` has the header with SHA-256 ``digest``; ``text`` holds it, signed."""
+        self._append("run", None, run, 0, None, digest, text)
+
+    def question(self, run: str, round: int, purpose: str, request: str, text: str) -> None:
+        """Append: what ``request`` asks, as all clients of its phase are asked (``Asked``)."""
+        self._append("question", None, run, round, purpose, request, text)
+
+    def confirm(self, run: str, round: int, purpose: str, terms: str, text: str) -> None:
+        """Append: which survivors of the sum with the digest ``terms`` were confirmed."""
+        self._append("confirmed", None, run, round, purpose, terms, text)
+
+    def close_run(self, run: str, digest: str) -> None:
+        """Append: nothing more of ``run`` is charged; ``digest``: of its header."""
+        self._append("closed", None, run, 0, None, digest, "")
 
     def entries(self, signer: Signer) -> list[Entry]:
         """All of them, the last one signed; that signature covers the whole commit."""

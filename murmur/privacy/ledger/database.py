@@ -9,22 +9,25 @@ import os
 import sqlite3
 from pathlib import Path
 
-from murmur.privacy.ledger.chain import Header, History, Signer
+from murmur.privacy.ledger.chain import Header, History
 from murmur.privacy.ledger.entry import Entry, LedgerError
+from murmur.privacy.signing import Signer
 
 COLUMNS = ", ".join(Entry._fields)
 SNAPSHOT_EVERY = 10_000  # entries
+_ADDED = ("one_run", "one_question", "confirmed", "one_closed")  # in format 3
 
 _SCHEMA = {
     "header": "CREATE TABLE header (text TEXT NOT NULL) STRICT",
     "entries": """CREATE TABLE entries (
     position INTEGER PRIMARY KEY,
     time TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('charge', 'answer')),
-    client TEXT CHECK ((client IS NULL) = (kind = 'answer')),
+    kind TEXT NOT NULL
+        CHECK (kind IN ('charge', 'answer', 'run', 'question', 'confirmed', 'closed')),
+    client TEXT CHECK ((client IS NULL) = (kind != 'charge')),
     run TEXT NOT NULL,
     round INTEGER NOT NULL,
-    purpose TEXT CHECK ((purpose IS NULL) = (kind = 'answer')),
+    purpose TEXT CHECK ((purpose IS NULL) = (kind IN ('answer', 'run', 'closed'))),
     request TEXT NOT NULL,
     body TEXT NOT NULL,
     previous BLOB NOT NULL,
@@ -35,6 +38,14 @@ _SCHEMA = {
     ON entries (run, round, purpose, client) WHERE kind = 'charge'""",
     "one_answer": """CREATE UNIQUE INDEX one_answer
     ON entries (request) WHERE kind = 'answer'""",
+    "one_run": """CREATE UNIQUE INDEX one_run
+    ON entries (run) WHERE kind = 'run'""",
+    "one_question": """CREATE UNIQUE INDEX one_question
+    ON entries (request) WHERE kind = 'question'""",
+    "confirmed": """CREATE INDEX confirmed
+    ON entries (request) WHERE kind = 'confirmed'""",
+    "one_closed": """CREATE UNIQUE INDEX one_closed
+    ON entries (run) WHERE kind = 'closed'""",
     "replies": """CREATE TABLE replies (
     request TEXT PRIMARY KEY,
     run TEXT NOT NULL,
@@ -53,6 +64,25 @@ BEGIN SELECT raise(ABORT, 'ledger entries are appended in order'); END""",
 BEGIN SELECT raise(ABORT, 'ledger entries never change'); END""",
     "entries_never_go": """CREATE TRIGGER entries_never_go BEFORE DELETE ON entries
 BEGIN SELECT raise(ABORT, 'ledger entries are never removed'); END""",
+}
+
+# What a ledger of formats 1 and 2 has in place of the above: it knows charges and answers only.
+_BEFORE_3 = {
+    **{name: made for name, made in _SCHEMA.items() if name not in _ADDED},
+    "entries": """CREATE TABLE entries (
+    position INTEGER PRIMARY KEY,
+    time TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('charge', 'answer')),
+    client TEXT CHECK ((client IS NULL) = (kind = 'answer')),
+    run TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    purpose TEXT CHECK ((purpose IS NULL) = (kind = 'answer')),
+    request TEXT NOT NULL,
+    body TEXT NOT NULL,
+    previous BLOB NOT NULL,
+    seal BLOB NOT NULL,
+    signature BLOB
+) STRICT""",
 }
 
 
@@ -100,16 +130,36 @@ def create(path: Path, header: Header, busy_seconds: float) -> None:
 
 
 def check_schema(database: sqlite3.Connection) -> None:
-    """LedgerError unless the tables, indexes and triggers are exactly those of this version.
+    """LedgerError unless the tables, indexes and triggers are exactly those of a known format.
 
     Compared by their SQL, letter by letter: a trigger that was dropped or changed is named.
     """
     found = _objects(database)
+    if found == _BEFORE_3:
+        return
     for name in sorted(found.keys() | _SCHEMA.keys()):
         if name not in found:
             raise LedgerError(f"the database's {name!r} is missing")
         if found[name] != _SCHEMA.get(name):
             raise LedgerError(f"the database's {name!r} is altered, or of another version")
+
+
+def upgrade(database: sqlite3.Connection) -> None:
+    """Let a ledger of an older format hold the entries of this one, in the caller's transaction.
+
+    Entries stay as they were sealed, and so do the header and its digest. Reading needs no upgrade.
+    """
+    if _objects(database) != _BEFORE_3:
+        return
+    database.execute("CREATE TABLE kept AS SELECT * FROM entries ORDER BY position")
+    database.execute("DROP TABLE entries")  # with its indexes and triggers
+    database.execute(_SCHEMA["entries"])
+    database.execute(f"INSERT INTO entries ({COLUMNS}) SELECT {COLUMNS} FROM kept")
+    database.execute("DROP TABLE kept")
+    there = _objects(database)
+    for name, statement in _SCHEMA.items():
+        if name not in there:
+            database.execute(statement)
 
 
 def _objects(database: sqlite3.Connection) -> dict[str, str]:

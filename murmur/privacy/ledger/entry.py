@@ -109,14 +109,23 @@ class Entry(NamedTuple):
     Attributes:
         position: 1 for the first entry, and one more for each that follows.
         time: in UTC, ISO 8601 with milliseconds; never decreases.
-        kind: "charge" (``client`` will release ``body``, an event as JSON) or "answer" (the reply
-            to ``request``, whose SHA-256 is ``body``, is committed and may leave).
-        client: whose release a charge is, or whose (``blocks``); None for answers, which may hold
-            several clients'.
+        kind: one of
+
+            * "charge": ``client`` will release ``body``, an event as JSON;
+            * "answer": the reply to ``request``, whose SHA-256 is ``body``, is committed and may
+              leave;
+            * "run": the first header of ``run``, with SHA-256 ``request`` (``SignedHeader``);
+            * "question": what ``request`` asks all clients alike, and the server's signatures of
+              that (``Asked``). It comes before the charges for ``request``;
+            * "confirmed": survivors of the secure sum whose terms have the digest ``request``
+              (``Confirmed``);
+            * "closed": nothing more of ``run`` is charged; ``request``: digest of its header, or
+              zeros where it has none.
+        client: whose release a charge is, or whose (``blocks``); None for all other kinds.
         run: the run's name on this device.
-        round: the round's number.
-        purpose: what a charge was for; None for answers.
-        request: hex digest of what the server sent.
+        round: the round's number; 0 for what is of a whole run.
+        purpose: what was asked for; None for answers and for what is of a whole run.
+        request: hex digest of what the server sent; see ``kind``.
         body: see ``kind``.
         previous: the seal of the entry before, or the header's digest.
         seal: SHA-256 of everything before it in this entry.

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from murmur.files import replace_file
-from murmur.privacy.ledger.chain import Signer
+from murmur.privacy.ledger.chain import LedgerSigner
 from murmur.privacy.ledger.entry import LedgerError
+from murmur.privacy.signing import Signer
 
 _POLL_SECONDS = 0.0005
 _SLOT_BYTES = 4096  # far enough apart that no disk writes both slots at once
@@ -92,7 +93,7 @@ class KeyAndAnchor:
     def read_key(self) -> Signer:
         """The device's key; LedgerError when it is not one."""
         try:
-            return Signer.from_pem(self.key.read_bytes())
+            return LedgerSigner.from_pem(self.key.read_bytes())
         except (ValueError, TypeError):
             raise LedgerError(f"the key file {self.key} does not hold a key") from None
 

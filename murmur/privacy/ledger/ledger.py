@@ -5,17 +5,14 @@ its reply was stored, answered with the same bytes; another request for the same
 refused. What ``admit`` (the owner's policy) says is asked while other writers are kept out.
 """
 
-import csv
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
 
-from murmur.format import csv_cell
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
+from murmur.privacy.ledger.asked import Asked, Confirmed
 from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
 from murmur.privacy.ledger.chain import Header, Transaction
 from murmur.privacy.ledger.entry import (
@@ -32,11 +29,14 @@ from murmur.privacy.ledger.entry import (
 from murmur.privacy.ledger.log import Log
 from murmur.privacy.ledger.replies import Replies, Reply, digest_of
 from murmur.privacy.policy import Refusal
+from murmur.privacy.run_header import SignedHeader
 
 _PAGE_ENTRIES = 1_000
 _IS_BLOCK = f"substr(client, 1, {len(MARK)}) = '{MARK}'"
 _NO_OTHER = "no other ledger counts what this device has released"
 _NEW_NAME = "a new run needs a name of its own"
+_NO_HEADER = "0" * 64  # in place of a header's digest
+_CLOSED = "run-closed"
 
 _About = tuple[str, int, str]  # run, round and purpose: with a client, the name of a release
 
@@ -107,13 +107,22 @@ class Ledger:
         return self._log.signer.sign("export", f"{position} {seal} {time}").hex()
 
     def charge(
-        self, charges: Sequence[Charge], admit: Admission | None = None, *, blocks: bool = False
+        self,
+        charges: Sequence[Charge],
+        admit: Admission | None = None,
+        *,
+        asked: Asked | None = None,
+        blocks: bool = False,
     ) -> list[Outcome]:
         """Charge releases before they happen, all in one transaction; one outcome for each.
 
         ``admit`` decides while writers are kept out, so that no two processes can each find room
         for the same last bit of a budget. It is asked again about a charge that was made before
         but never answered. A refused charge leaves no entry and does not touch the others.
+
+        ``asked``: what the request says that all of them are for. It is kept with the first new
+        charge, and the run's header with the first of the run. Where it is binding, another header
+        of the run, or another run of the header, refuses every charge.
 
         ``blocks``: charges that are alike but for the client stand together in one entry for up to
         1,024 clients, and ``admit`` is asked once for all of those who have spent the same. For
@@ -122,7 +131,7 @@ class Ledger:
         if not charges:
             return []
         with self._log.writing() as transaction:
-            batch = _Batch(self._log, self._replies, transaction, admit, blocks)
+            batch = _Batch(self._log, self._replies, transaction, admit, asked, blocks)
             outcomes = [batch.decide(charge) for charge in charges]
             batch.append()
             return outcomes
@@ -182,6 +191,28 @@ class Ledger:
         """True if something was charged for that very request, answered or not."""
         with self._log.reading():
             return _charge_for(self._log, request) is not None
+
+    def run_header(self, run: str) -> SignedHeader | None:
+        """The header under which ``run`` was charged first; None for a run without one."""
+        with self._log.reading():
+            return _header_of(self._log, run)
+
+    def confirm(self, confirmed: Sequence[Confirmed]) -> None:
+        """Keep what clients are about to sign of secure sums; what is kept already is not again."""
+        with self._log.writing() as transaction:
+            for one in confirmed:
+                text = one.to_text()
+                where = "WHERE kind = 'confirmed' AND request = ? AND run = ? AND body = ?"
+                if self._log.find(where, one.terms, one.run, text) is None:
+                    transaction.confirm(one.run, one.round, one.purpose, one.terms, text)
+
+    def close_run(self, run: str) -> None:
+        """Charge nothing more for ``run`` and give no stored reply of it; once and for all."""
+        with self._log.writing() as transaction:
+            if not _is_closed(self._log, run):
+                header = _header_of(self._log, run)
+                digest = _NO_HEADER if header is None else header.digest
+                transaction.close_run(run, digest)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together.
@@ -267,6 +298,8 @@ class Ledger:
         kept = self._replies.get(request, answer)
         if kept is None or answer is None:
             return None
+        if _is_closed(log, answer.run):
+            raise Refusal(_closed(answer.run), _CLOSED)
         where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
         for row in log.rows(where, answer.run, answer.round, request):
             entry = log.authentic(row)
@@ -298,13 +331,16 @@ class _Batch:
         replies: Replies,
         transaction: Transaction,
         admit: Admission | None,
+        asked: Asked | None,
         blocks: bool,
     ) -> None:
         self._log = log
         self._replies = replies
         self._transaction = transaction
         self._admit = admit
+        self._question = asked
         self._blocks = blocks
+        self._refusals: dict[str, Outcome | None] = {}  # of whole runs
         self._asked: set[tuple[_About, str]] = set()
         self._answers: dict[str, Entry | None] = {}
         self._earlier: dict[_About, dict[str, Entry]] = {}
@@ -319,6 +355,11 @@ class _Batch:
         if (about, client) in self._asked:
             return _refused(f"client {client} is asked twice in one message", "asked-twice")
         self._asked.add((about, client))
+        if charge.run not in self._refusals:
+            self._refusals[charge.run] = self._refusal_of(charge.run)
+        refusal = self._refusals[charge.run]
+        if refusal is not None:
+            return refusal
         if charge.request not in self._answers:
             self._answers[charge.request] = _answer_to(self._log, charge.request)
         answer = self._answers[charge.request]
@@ -332,13 +373,44 @@ class _Batch:
         return self._charged(charge)
 
     def append(self) -> None:
-        """Add what was newly charged to the transaction."""
+        """Add what was newly charged to the transaction, after what it was charged for."""
+        if self._question is not None:
+            for run, number, purpose, request in {about[:4]: None for about in self._new}:
+                self._append_question(self._question, run, number, purpose, request)
         for about, names in self._new.items():
             clients = names
             if self._blocks:
                 clients = encode_ids(names)
             for client in clients:
                 self._transaction.charge(client, *about)
+
+    def _append_question(
+        self, asked: Asked, run: str, number: int, purpose: str, request: str
+    ) -> None:
+        """Add the run's header and the question, where they are not kept already."""
+        log = self._log
+        if asked.header is not None and _header_of(log, run) is None:
+            self._transaction.begin_run(run, asked.header.digest, asked.header.to_text())
+        if log.find("WHERE kind = 'question' AND request = ?", request) is None:
+            self._transaction.question(run, number, purpose, request, asked.to_text())
+
+    def _refusal_of(self, run: str) -> Outcome | None:
+        """Why nothing of ``run`` is charged: it was closed, or has another header."""
+        if _is_closed(self._log, run):
+            return _refused(_closed(run), _CLOSED)
+        asked = self._question
+        if asked is None or asked.header is None or not asked.is_binding:
+            return None
+        digest = asked.header.digest
+        kept = _header_of(self._log, run)
+        if kept is not None and kept.digest != digest:
+            return _refused(f"run {run} has another header, and a run has one", "other-header")
+        other = self._log.find(
+            "WHERE kind = 'run' AND request = ? AND run != ? LIMIT 1", digest, run
+        )
+        if other is not None:
+            return _refused(f"run {other.run} has this header, and a header one run", "other-run")
+        return None
 
     def _charged_before(self, about: _About) -> dict[str, Entry]:
         """Who has an entry for that release; blocks, which name many, are verified at once."""
@@ -434,6 +506,26 @@ def _ask(admit: Admission | None, charge: Charge, spent: EventCounts, already: s
         admit(charge, composed(spent))
 
 
+def _header_of(log: Log, run: str) -> SignedHeader | None:
+    """The header of ``run``; LedgerError where the entry does not hold one."""
+    entry = log.find("WHERE kind = 'run' AND run = ?", run)
+    if entry is None:
+        return None
+    try:
+        return SignedHeader.from_text(entry.body)
+    except ValueError as error:
+        raise LedgerError(f"{entry}: {error}") from error
+
+
+def _is_closed(log: Log, run: str) -> bool:
+    """True if ``run`` was closed."""
+    return log.find("WHERE kind = 'closed' AND run = ?", run) is not None
+
+
+def _closed(run: str) -> str:
+    return f"run {run} was closed: nothing more of it is released"
+
+
 def _answer_to(log: Log, request: str) -> Entry | None:
     """The entry that says that ``request`` was answered."""
     return log.find("WHERE kind = 'answer' AND request = ?", request)
@@ -462,57 +554,3 @@ def _natural(name: str) -> tuple[bool, int, str]:
     if name.isdecimal():
         return False, len(name), name
     return True, 0, name
-
-
-# A ledger as a file for others ------------------------------------------------------------------
-#
-# All of it, signed, for ``deploy/verify_ledger.py`` to check. The first row is the header, the last
-# one the device's signature over the number of entries, the last seal and the time, so that nobody
-# else can cut the file short.
-
-FIELDS = tuple(name for name in Entry._fields if name != "previous")
-
-
-def export_rows(ledger: Ledger, now: datetime) -> Iterator[dict[str, str | int]]:
-    """The header, every entry and the export's signature, each with all of ``FIELDS``.
-
-    Bytes are in hex, and what a row has not is empty. ``now``: the export's time, which is signed.
-    """
-    header = ledger.header
-    seal = header.text_digest.hex()
-    position = 0
-    yield _row(position=0, kind="ledger", body=header.text, seal=seal)
-    for entry in ledger.entries():
-        position = entry.position
-        seal = entry.seal.hex()
-        signature = (entry.signature or b"").hex()
-        plain = {**entry._asdict(), "seal": seal, "signature": signature}
-        yield _row(**{name: plain[name] or "" for name in FIELDS} | {"round": entry.round})
-    time = now.astimezone(UTC).isoformat(timespec="milliseconds")
-    signature = ledger.sign_export(position, seal, time)
-    yield _row(position=position, time=time, kind="export", seal=seal, signature=signature)
-
-
-def write_csv(ledger: Ledger, file: TextIO, now: datetime) -> None:
-    """One row a line, under a line of names, in UTF-8.
-
-    Text that a spreadsheet would compute stands behind an apostrophe (``csv_cell``), which
-    ``deploy/verify_ledger.py`` takes away again.
-    """
-    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for row in export_rows(ledger, now):
-        writer.writerow({name: csv_cell(value) for name, value in row.items()})
-
-
-def write_json(ledger: Ledger, file: TextIO, now: datetime) -> None:
-    """An array of objects, one a line."""
-    before = "[\n"
-    for row in export_rows(ledger, now):
-        file.write(before + json.dumps(row))
-        before = ",\n"
-    file.write("\n]\n")
-
-
-def _row(**values: str | int) -> dict[str, str | int]:
-    return {**dict.fromkeys(FIELDS, ""), **values}

@@ -14,9 +14,17 @@ from pathlib import Path
 
 from murmur.checks import this_process
 from murmur.privacy.ledger import database
-from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, verify_chain
+from murmur.privacy.ledger.chain import (
+    Header,
+    History,
+    LedgerSigner,
+    Transaction,
+    check,
+    verify_chain,
+)
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
+from murmur.privacy.signing import Signer
 
 _MAGIC = b"SQLite format 3\0"  # how each of its databases begins
 
@@ -100,6 +108,7 @@ class Log:
             self.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
+                database.upgrade(self._connection)
                 transaction = Transaction(self.history, self._time())
                 yield transaction
                 entries = transaction.entries(self.signer)
@@ -220,7 +229,7 @@ class Log:
         """Make database, anchor and key; LedgerError where there was a ledger before."""
         if self._key_and_anchor.was_used():
             raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
-        signer = Signer.generate()
+        signer = LedgerSigner.generate()
         header = Header.of(_text(self._clock()), signer.public_key)
         database.create(self.path, header, self._busy_seconds)
         self._key_and_anchor.keep_key(signer, Anchor(0, header.text_digest))

@@ -207,6 +207,10 @@ class Clipping:
     learning_rate: Positive = 0.2
     bit_noise: Positive | None = None
 
+    def next_norm(self, norm: float, share: float) -> float:
+        """Returns C · exp(−η_C (b̃ − γ)), where ``share`` b̃ of updates was no longer than C."""
+        return norm * math.exp(-self.learning_rate * (share - self.quantile))
+
 
 class Clipped(Protection):
     """Clips on the client; a subclass says how much noise there is, and who adds it.
@@ -320,8 +324,7 @@ class Clipped(Protection):
         if self.clipping.adaptive:
             bits = self.noised(number, total[size:], self.bit_multiplier, noise)
             share = 0.5 + float(bits[0]) / (2 * CLIP_STEPS * expected)
-            gap = share - self.clipping.quantile
-            self.clip *= math.exp(-self.clipping.learning_rate * gap)
+            self.clip = self.clipping.next_norm(self.clip, share)
         return mean
 
     def divisor(self, weight: int) -> int:

@@ -13,14 +13,12 @@ since an answer leaves at the instant that the owner's policy fixes.
 import math
 import os
 import selectors
-import shutil
-import signal
-import subprocess
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +34,13 @@ from murmur.format import printable
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard import guarded
-from murmur_guard.sandbox import Sandbox, missing, programs
+from murmur_guard.sandbox import OWN_FOLDER, Locked, Sandbox, missing, programs, start
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _MAX_HEAD_BYTES = 1 << 16
 _MAX_STATE_BYTES = 1 << 20  # and as much as the model
-_MAX_LEDGER_BYTES = 1 << 23  # bytes of a ledger's entries and logs
-_FILES = 32  # that may be made beside what is there: states, journals, logs
+_MAX_FILES = 100_000  # that an app may make
 _STATE_SECONDS = 30 * 24 * 3600.0
-_SCRATCH = "scratch"
 _LOG = 4000  # characters of what an app printed
 
 
@@ -61,8 +57,8 @@ class Guard(DeviceService):
         clock, sleep: as ``time.monotonic`` and ``time.sleep``.
 
     Raises:
-        DeviceError: the policy cannot be read or has no ``guard``; the machine lacks a part of the
-            isolation that the policy wants; or what the app may read holds the device's folder.
+        DeviceError: the policy cannot be read or has no ``guard``; the machine locks nothing in;
+            or what the app may read holds the device's folder.
     """
 
     def __init__(
@@ -79,14 +75,10 @@ class Guard(DeviceService):
             raise DeviceError(f"{policy.source} has no `guard`: no foreign app may run here")
         self.rules = policy.guard
         self.delta = policy.delta
-        lacking = [part for part in missing() if part not in self.rules.without]
+        lacking = missing()
         if lacking:
-            raise DeviceError(
-                f"this machine does not give {', '.join(lacking)}; {policy.source} may do without: "
-                f"guard.without: [{', '.join(lacking)}]"
-            )
+            raise DeviceError(f"no foreign app is locked in: {lacking}")
         require_apart(folder, self.rules)
-        _remove_all(folder / _SCRATCH)  # what a power cut has left
         super().__init__({**node_config, "murmur": str(folder)}, folder, self.rules.bundles)
         self.node_config = dict(node_config)
         self.clock = clock
@@ -147,7 +139,7 @@ class Guard(DeviceService):
 
 
 def require_apart(folder: Path, rules: GuardRules) -> None:
-    """DeviceError where an app could read the device's own folder, or its data are not there."""
+    """DeviceError where an app's data hold the device's own folder or a pipe, or are not there."""
     own = folder.resolve()
     for path in (*rules.data, *map(Path, programs())):
         if own.is_relative_to(path.resolve()):
@@ -158,6 +150,21 @@ def require_apart(folder: Path, rules: GuardRules) -> None:
     for path in rules.data:
         if not path.exists():
             raise DeviceError(f"{path}: of guard.data in this device's policy is not there")
+        for pipe in _pipes(path):
+            raise DeviceError(
+                f"{pipe}: is a named pipe, into which an app could write; move it out of guard.data"
+            )
+
+
+def _pipes(path: Path) -> Iterator[str]:
+    """Yields the named pipes at ``path`` and below: reading them alone takes no writing on disk."""
+    if stat.S_ISFIFO(path.stat().st_mode):
+        yield str(path)
+    for folder, _, names in os.walk(path):
+        for name in names:
+            place = os.path.join(folder, name)
+            if stat.S_ISFIFO(os.lstat(place).st_mode):
+                yield place
 
 
 class LockedApp:
@@ -203,27 +210,10 @@ class LockedApp:
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _MAX_STATE_BYTES
-        sums = [kept.stat().st_size for kept in self.folder.glob("clients/*/secure_sum/*")]
-        room = 2 * (largest + max(sums, default=0)) + _MAX_LEDGER_BYTES
-        with self._scratch() as scratch, _room(self.folder, room):
-            sandbox = Sandbox(
-                folder=str(scratch),
-                readable=tuple(str(path) for path in self.rules.data),
-                memory=self.rules.memory,
-                disk=self.rules.disk,
-                processes=self.rules.processes,
-                cpu=self.rules.cpu_seconds,
-                without=self.rules.without,
-            )
-            head = {"sandbox": vars(sandbox), "record": record, "names": list(sent)}
-            parts = [
-                message_bytes(message),
-                context_bytes(own),
-                state,
-                self.bundle,
-            ]
-            asked = guarded.pack_frame(head, parts)
-            answer = self._run(scratch, asked, min(largest, self.rules.memory))
+        head = {"record": record, "names": list(sent)}
+        parts = [message_bytes(message), context_bytes(own), state, self.bundle]
+        asked = guarded.pack_frame(head, parts)
+        answer = self._run(asked, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unpack_frame(answer, _MAX_HEAD_BYTES)
         owner_only_folder(kept.parent)
         _forget_states(kept.parent)
@@ -239,19 +229,7 @@ class LockedApp:
             )
         return Message(content, reply_to=message)
 
-    @contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        """An empty folder, whose removal nobody waits for: how long it takes is the app's doing."""
-        above = self.folder / _SCRATCH
-        owner_only_folder(above)
-        _remove_all(above)  # one app runs at a time: what is there, a kill has left
-        scratch = Path(tempfile.mkdtemp(dir=above))
-        try:
-            yield scratch
-        finally:
-            _remove(scratch)
-
-    def _run(self, scratch: Path, asked: bytes, largest: int) -> bytes:
+    def _run(self, asked: bytes, largest: int) -> bytes:
         """The frame that the locked process answers, of ``largest`` bytes at most.
 
         Every process of the app has ended when this returns, and whatever it raises. AppError.
@@ -260,16 +238,9 @@ class LockedApp:
         with tempfile.TemporaryFile(dir=self.folder) as given:
             given.write(asked)
             given.seek(0)
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-B", guarded.__file__],
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_environment(scratch),
-                cwd="/",
-                start_new_session=True,
-            )
-        watched = _Watched(process, self.rules, self.folder)
+            sandbox = sandbox_of(self.rules)
+            command = [sys.executable, "-I", "-B", guarded.__file__]
+            watched = _Watched(start(sandbox, command, _environment(), given), self.rules)
         try:
             return watched.answer(largest)
         except AppError as error:
@@ -278,24 +249,15 @@ class LockedApp:
             watched.end()
 
 
-@contextmanager
-def _room(folder: Path, size: int) -> Iterator[None]:
-    """Keep ``size`` bytes and some files for what follows the block, whatever an app writes in it.
-
-    Without namespaces it can fill the disk before anybody looks; the answer would not be stored,
-    and its absence would tell. OSError where there is no such room.
-    """
-    with ExitStack() as held:
-        files = [held.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(_FILES)]
-        os.posix_fallocate(files[0].fileno(), 0, size)
-        yield
-
-
-def _remove_all(above: Path) -> None:
-    """Remove what is in ``above``, which need not be there; ``above`` stays, for the next app."""
-    if above.exists():
-        for folder in above.iterdir():
-            _remove(folder)
+def sandbox_of(rules: GuardRules) -> Sandbox:
+    """Returns the limits of one locked process."""
+    return Sandbox(
+        readable=tuple(map(str, rules.data)),
+        memory=rules.memory,
+        disk=rules.disk,
+        processes=rules.processes,
+        cpu=rules.cpu_seconds,
+    )
 
 
 def _forget_states(folder: Path) -> None:
@@ -305,24 +267,12 @@ def _forget_states(folder: Path) -> None:
             kept.unlink()
 
 
-def _remove(folder: Path) -> None:
-    """Remove what an app has left; of a tree, by a process that nobody waits for.
-
-    A tree may be deep, wide and closed, as no library function expects.
-    """
-    try:
-        folder.rmdir()
-    except OSError:
-        removal = 'chmod -R u+rwx -- "$0"; rm -rf -- "$0"'
-        subprocess.Popen(["/bin/sh", "-c", removal, folder], stderr=subprocess.DEVNULL)
-
-
-def _environment(scratch: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """All that an app finds in its environment."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
+        "HOME": OWN_FOLDER,
+        "TMPDIR": OWN_FOLDER,
         "USER": "app",
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": str(os.cpu_count()),
@@ -333,20 +283,17 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 class _Watched:
-    """A locked process and all that it started: its process group, which it cannot leave.
+    """What a locked app takes, and what it answers.
 
     Args:
-        process: the first one.
+        locked: its processes.
         rules: what it may take.
-        folder: on whose disk it writes, where it has no file system of its own.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], rules: GuardRules, folder: Path) -> None:
-        self._process = process
+    def __init__(self, locked: Locked, rules: GuardRules) -> None:
+        self._locked = locked
+        self._process = locked.process
         self._rules = rules
-        self._folder = folder
-        self._free = shutil.disk_usage(folder).free
-        self._files = os.statvfs(folder).f_favail
         self._log = b""
 
     def answer(self, largest: int) -> bytes:
@@ -397,51 +344,40 @@ class _Watched:
 
     def end(self) -> None:
         """End all of it, and wait until it has."""
-        group = self._process.pid
-        os.killpg(group, signal.SIGKILL)
-        self._process.wait()
-        while True:
-            try:
-                os.waitpid(-group, 0)
-            except ChildProcessError:
-                break
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._locked.end()
 
     def _require_modest(self) -> None:
         """AppError where it takes more of the machine than the policy allows.
 
-        What the kernel counts for each process, this counts for all of them. In namespaces it
-        writes on no disk; elsewhere what others write there meanwhile counts as well.
+        What the kernel counts for each process, this counts for all of them.
         """
-        processes, memory = _taken(self._process.pid)
+        processes, memory, files = _taken(self._locked.group)
         if processes > self._rules.processes:
             raise AppError(f"the app has {processes} processes")
         if memory > self._rules.memory:
             raise AppError(f"the app has {memory >> 20} MiB of memory")
-        on_disk = "namespaces" in self._rules.without
-        if on_disk and self._free - shutil.disk_usage(self._folder).free > self._rules.disk:
-            raise AppError("the app fills the disk")
-        if on_disk and os.statvfs(self._folder).f_favail < self._files / 2:
-            raise AppError("the app fills the disk with files")
+        if files > _MAX_FILES:
+            raise AppError(f"the app has {files} files")
 
 
-def _taken(group: int) -> tuple[int, int]:
-    """How many processes ``group`` has, and their memory in bytes: what no file holds as well."""
+def _taken(group: int) -> tuple[int, int, int]:
+    """How many processes ``group`` has, their memory in bytes, and the files that they have made.
+
+    Memory is what no file holds as well. Files are counted where they see their own folder.
+    """
     count = 0
     memory = 0
+    files = 0
     for place in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError, IndexError):  # it has ended
             # After the name, which may hold anything: state, parent, process group.
             fields = (place / "stat").read_text().rpartition(")")[2].split()
             if int(fields[2]) != group:
                 continue
-            status = (place / "status").read_text()
-        except (OSError, IndexError):
-            continue  # it has ended
-        count += 1
-        for line in status.splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                memory += int(line.split()[1]) << 10
-    return count, memory
+            count += 1
+            for line in (place / "status").read_text().splitlines():
+                if line.startswith(("RssAnon:", "RssShmem:")):
+                    memory += int(line.split()[1]) << 10
+            own = os.statvfs(f"{place}/root{OWN_FOLDER}")
+            files = max(files, own.f_files - own.f_ffree)
+    return count, memory, files

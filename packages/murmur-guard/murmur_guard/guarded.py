@@ -1,7 +1,7 @@
-"""One message for a foreign ClientApp, in a process that locks itself in; a script, started alone.
+"""One message for a foreign ClientApp, in a process that is locked in; a script, started alone.
 
-``murmur_guard.guard`` starts it as ``python -I guarded.py``, with what is asked as its standard
-input. It locks itself in before anything foreign is unpacked or imported, calls the app's function
+``murmur_guard.guard`` starts it as ``python -I guarded.py``, locked in (``sandbox``), with what is
+asked as its standard input. It unpacks the app in the folder in which it starts, calls its function
 once, and writes the reply to its standard output. From there on it is as hostile as the app, so
 whoever started it believes nothing of what comes out.
 
@@ -60,34 +60,27 @@ def unpack_frame(frame: bytes, largest_head: int) -> tuple[dict[str, Any], list[
 
 
 def main() -> None:
-    """Lock in, answer, and end."""
+    """Answer, and end."""
     with os.fdopen(0, "rb", closefd=False) as given:
         head, parts = unpack_frame(given.read(), 1 << 20)
     answers = os.dup(1)
     os.dup2(2, 1)  # what the app prints is no answer
     os.close(0)
     os.open(os.devnull, os.O_RDONLY)  # takes its place
-    sys.path.insert(0, str(Path(__file__).parent))
-    from sandbox import Sandbox, lock  # type: ignore[import-not-found]
-
-    del sys.path[0], sys.modules["sandbox"]
-    lock(Sandbox(**head["sandbox"]))
-    folder = Path(head["sandbox"]["folder"])
     # Tensors go between processes by value: to pass descriptors on takes a socket.
     for registers in (reduction, ForkingPickler):
         setattr(registers, "register", lambda *_: None)  # noqa: B010 - both are types to mypy
-    reply = _answered(folder, head, *parts)
+    reply = _answered(head, *parts)
     while reply:
         reply = reply[os.write(answers, reply) :]
 
 
 def _answered(
-    folder: Path, head: dict[str, Any], message: bytes, context: bytes, state: bytes, bundle: bytes
+    head: dict[str, Any], message: bytes, context: bytes, state: bytes, bundle: bytes
 ) -> bytes:
     """The frame that answers one message.
 
     Args:
-        folder: where there is room.
         head: whose message it is, and the names of the arrays that are looked for.
         message: as Flower's protobuf has it.
         context: the same, without a state.
@@ -105,7 +98,7 @@ def _answered(
     if state:
         about.state = flower_wire.record_of(state)
     identify(about.run_id, about.node_id)
-    reply = _app(folder / "app", bundle)(asked, about)
+    reply = _app(Path.cwd() / "app", bundle)(asked, about)
     if reply.has_error():
         raise RuntimeError(f"the app's reply is an error: {reply.error.reason}")
     arrays = _arrays(reply, head["record"], head["names"])

@@ -7,14 +7,13 @@ import pytest
 from fl_app.tools import doctor
 from fl_app.tools.doctor import FAIL, OK, WARN
 from murmur_guard import doctor as guard_doctor
-from murmur_guard.sandbox import PARTS
-from tests.guarded_devices import device
+from tests.guarded_devices import device, needs_lock
 from tests.murmur.flower.nodes import POLICY
 
 
 @pytest.fixture
 def folder(tmp_path):
-    own = device(tmp_path, without=["namespaces"])
+    own = device(tmp_path)
     os.chmod(own / "policy.yaml", 0o600)
     return own
 
@@ -23,20 +22,19 @@ def found(folder):
     return {check.name: check for check in guard_doctor.guard_checks(folder)}
 
 
-def test_each_part_has_a_line_and_fails_where_the_policy_wants_what_is_lacking(folder, monkeypatch):
-    monkeypatch.setattr(guard_doctor, "missing", lambda: ["landlock", "namespaces"])
+@needs_lock
+def test_a_machine_that_locks_a_process_in_is_told_by_which_bubblewrap(folder):
     lines = found(folder)
-    assert [lines[part].status for part in PARTS] == [FAIL, OK, WARN]
-    assert "guard.without: [landlock]" in lines["landlock"].advice
-    assert "does without" in lines["namespaces"].found
-
-
-def test_a_part_that_is_here_and_not_used_is_said(folder, monkeypatch):
-    monkeypatch.setattr(guard_doctor, "missing", list)
-    lines = found(folder)
-    assert [lines[part].status for part in PARTS] == [OK, OK, WARN]
-    assert lines["namespaces"].advice == "take namespaces out of guard.without"
+    assert {check.status for check in lines.values()} <= {OK, WARN}
+    assert lines["isolation"].found.startswith("bubblewrap 0.")
     assert lines["policy"].status == OK and lines["apps' data"].status == OK
+
+
+def test_what_is_missing_fails_in_one_sentence(folder, monkeypatch):
+    monkeypatch.setattr(guard_doctor, "missing", lambda: "bubblewrap is not installed")
+    line = found(folder)["isolation"]
+    assert (line.status, line.found) == (FAIL, "bubblewrap is not installed")
+    assert "packages/murmur-guard/README.md" in line.advice
 
 
 @pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
@@ -54,7 +52,8 @@ def test_a_device_whose_folder_an_app_could_read_fails(tmp_path):
     assert found(own)["apps' data"].status == FAIL
 
 
-@pytest.mark.parametrize(("lacking", "status"), [(["namespaces"], 0), (["seccomp"], 1)])
+@needs_lock
+@pytest.mark.parametrize(("lacking", "status"), [("", 0), ("no bubblewrap", 1)])
 def test_the_command_ends_with_1_where_something_fails(
     folder, monkeypatch, capsys, lacking, status
 ):
@@ -65,6 +64,6 @@ def test_the_command_ends_with_1_where_something_fails(
     words = ["guard", "--device", str(folder), "--superexec-auth-secret-file", str(secret)]
     assert doctor.main(words) == status
     printed = capsys.readouterr().out
-    assert all(part in printed for part in PARTS)
+    assert "isolation" in printed
     assert doctor.main(words[:3]) == 1
     assert "every account here" in " ".join(capsys.readouterr().out.split())

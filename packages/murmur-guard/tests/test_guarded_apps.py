@@ -21,7 +21,7 @@ from tests.fl_app.device.bundles import (
     archived,
     bundle,
 )
-from tests.guarded_devices import Federation, charges, needs_lock, needs_namespaces, started
+from tests.guarded_devices import Federation, charges, needs_lock, started
 from tests.murmur.flower.nodes import imports_from, record, without_noise
 
 pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders"), pytest.mark.federation]
@@ -85,13 +85,7 @@ def _alone(archive, folder, base, node, run, config):
     return {name: array.numpy() for name, array in reply.content["arrays"].items()}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=needs_namespaces if "workers" in name else [], id=name)
-        for name in APPS
-    ],
-)
+@pytest.mark.parametrize("name", APPS)
 def test_an_unmodified_app_learns_what_it_learns_unlocked(tmp_path, monkeypatch, name):
     """Two other nodes change nothing: the model moves by a third of the app's own change."""
     without_noise(monkeypatch)

@@ -5,13 +5,12 @@ import re
 import pytest
 
 from murmur.privacy.ledger import Ledger
-from murmur_guard import sandbox
 from tests.federation.loopback import NAME, Federation, wait_for
 from tests.fl_app.device.bundles import NUMPY, PROJECT, TASK
-from tests.guarded_devices import GUARD
+from tests.guarded_devices import GUARD, needs_lock
 from tests.murmur.flower.nodes import POLICY
 
-pytestmark = pytest.mark.federation
+pytestmark = [needs_lock, pytest.mark.federation]
 
 APP_SECONDS, ANSWER_SECONDS = 60, 75
 SERVER = """
@@ -49,7 +48,6 @@ def federation(tmp_path):
             data.mkdir()
             (data / "table.csv").write_text("1,2,3\n")
             guard = GUARD.replace("SECONDS", str(APP_SECONDS)).replace("400", str(ANSWER_SECONDS))
-            guard = guard.replace("WITHOUT", ", ".join(sandbox.missing()))
             policy = POLICY.replace("honest_app", "none_such") + guard.replace("DATA", str(data))
             (own / "policy.yaml").write_text(policy)
             config = {"data": str(data)}

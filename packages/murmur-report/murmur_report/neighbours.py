@@ -62,10 +62,18 @@ def neighbours(
         exposure.threat is Threat.CENTRAL
     ):  # a trusted server publishes the same as without the client
         nobody = None
+    trainer = client.trainer
+    ends = (0.0, 1.0)
+    if trainer.objective.kind == "regression":
+        ends = (trainer.objective.low, trainer.objective.high)
     if unit is Unit.CLIENT:
-        pairs = _clients_apart(own, nobody, client.trainer.num_classes, adjacency)
+        if trainer.objective.has_classes:
+            moved = (own.labels + 1) % trainer.num_classes
+        else:
+            moved = sum(ends) - own.labels
+        pairs = _clients_apart(own, nobody, replace(own, labels=moved), ends, adjacency)
     else:
-        pairs = _records_apart(own, nulls, adjacency)
+        pairs = _records_apart(own, nulls, ends, adjacency)
     if isinstance(client, EvaluationClient):
         one, other = client.apart()
         pairs.append(NeighbourPair("two results as far apart as they can be", one, other))
@@ -80,39 +88,56 @@ def _hides_clients(event: Event) -> bool:
 
 
 def _clients_apart(
-    own: LocalData, nobody: Source, classes: int, adjacency: Adjacency
+    own: LocalData,
+    nobody: Source,
+    moved: LocalData,
+    ends: tuple[float, float],
+    adjacency: Adjacency,
 ) -> list[NeighbourPair]:
-    """Two clients by their data; ``nobody``: the one that contributes nothing."""
-    zeros = replace(own, labels=np.zeros_like(own.labels))
+    """Two clients by their data.
+
+    Args:
+        own: that of one client.
+        nobody: the client that contributes nothing.
+        moved: ``own`` with other labels, the next class or the opposite value.
+        ends: the two labels that are compared.
+        adjacency: as of ``neighbours``.
+    """
+    low, high = ends
+    zeros = replace(own, labels=np.full_like(own.labels, low))
     if adjacency is Adjacency.REPLACE_ONE:
-        ones = replace(own, labels=np.ones_like(own.labels))
-        moved = replace(own, labels=(own.labels + 1) % classes)
+        ones = replace(own, labels=np.full_like(own.labels, high))
         return [
             NeighbourPair("every label moved on by one", own, moved),
-            NeighbourPair("all labels 0, or all labels 1", zeros, ones),
+            NeighbourPair(f"all labels {low:g}, or all labels {high:g}", zeros, ones),
         ]
     alike = replace(zeros, images=np.ones_like(own.images))  # whose gradients are all the same
     return [
         NeighbourPair("its data, or a client that contributes nothing", own, nobody),
         NeighbourPair(
-            "white images, labelled 0, or a client that contributes nothing", alike, nobody
+            f"white images, labelled {low:g}, or a client that contributes nothing", alike, nobody
         ),
     ]
 
 
-def _records_apart(own: LocalData, nulls: LocalData, adjacency: Adjacency) -> list[NeighbourPair]:
+def _records_apart(
+    own: LocalData, nulls: LocalData, ends: tuple[float, float], adjacency: Adjacency
+) -> list[NeighbourPair]:
     """Two data sets that differ in the first record; ``nulls``: as many that count as none."""
+    low, high = ends
     if adjacency is Adjacency.REPLACE_SPECIAL:
-        return [NeighbourPair("a white image, or one more null record", _first(nulls, 0), nulls)]
+        return [NeighbourPair("a white image, or one more null record", _first(nulls, low), nulls)]
     if adjacency is Adjacency.ADD_REMOVE:
         fewer = replace(nulls, indices=nulls.indices[1:])
-        return [NeighbourPair("a white image, or one record less", _first(nulls, 0), fewer)]
-    labels = np.arange(len(own)) % 2
+        return [NeighbourPair("a white image, or one record less", _first(nulls, low), fewer)]
+    labels = np.full_like(own.labels, low)
+    labels[1::2] = high
+    said = f"labelled {low:g} or {high:g}"
     black = replace(own, images=np.zeros_like(own.images), labels=labels)
     return [
-        NeighbourPair("a white image, labelled 0 or 1", _first(own, 0), _first(own, 1)),
+        NeighbourPair(f"a white image, {said}", _first(own, low), _first(own, high)),
         NeighbourPair(
-            "a white image among black ones, labelled 0 or 1", _first(black, 0), _first(black, 1)
+            f"a white image among black ones, {said}", _first(black, low), _first(black, high)
         ),
     ]
 
@@ -135,7 +160,7 @@ def _results_apart(
     return NeighbourPair(name, canary.result, nobody, direction)
 
 
-def _first(data: LocalData, label: int) -> LocalData:
+def _first(data: LocalData, label: float) -> LocalData:
     """``data`` with a white image as its first record."""
     images = data.images.copy()
     labels = data.labels.copy()

@@ -4,6 +4,8 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,11 @@ from fl_app.cli import main as murmur
 from fl_app.config.compose import compose
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.validated import ValidatedRun
+from murmur.learning.data.examples import LocalData
+from murmur.learning.models import mlp
+from murmur.learning.objective import Objective
 from murmur.learning.training.dpsgd import PerSampleGradients
+from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import Success
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent
@@ -28,6 +34,7 @@ from murmur.privacy.statement import Statement
 from murmur.round.site import SimulatedSite
 from murmur_report.attack import AttackResult
 from murmur_report.audit import Bound, Effort, _measured, _refuted, findings, main
+from murmur_report.neighbours import neighbours
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 from tests.sums import noised
@@ -485,3 +492,25 @@ def test_results_apart_are_no_farther_than_clipping_allows(audited):
     bound, found = audited([*SMALL, *words], 200)[0]
     assert found.neighbours == "two opposite results of training"
     assert 0.6 * bound < found.estimate.low <= bound
+
+
+@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.RECORD])
+def test_neighbours_of_tasks_without_classes_have_labels_of_the_task(unit):
+    prices = np.array([20.0, 40.0, 30.0], np.float32)
+    bits = np.array([[0, 1], [1, 1], [0, 0]], np.float32)
+    for objective, labels in (
+        (Objective("regression", 20.0, 60.0), prices),
+        (Objective("multilabel"), bits),
+    ):
+        outputs = len(labels.shape)
+        trainer = Trainer(partial(mlp, hidden=[]), (1, 1, 2), outputs, objective=objective)
+        messages = SimpleNamespace(client=SimpleNamespace(trainer=trainer), trains_alone=False)
+        images = np.zeros((3, 1, 1, 2), np.float32)
+        exposure = Exposure(Threat.LOCAL, "", GaussianEvent(1.0), {})
+        own = LocalData(images, labels, np.arange(3))
+        pairs = neighbours(messages, own, exposure, unit, Adjacency.REPLACE_ONE)
+        for pair in pairs:
+            for data in (pair.one, pair.other):
+                assert data.labels.shape == labels.shape
+                objective.require_labels(data.labels, outputs)
+        assert any(not np.array_equal(pair.one.labels, pair.other.labels) for pair in pairs)

@@ -271,49 +271,6 @@ def train(message, context):
     return Message(content, reply_to=message)
 """
 
-# Leaves no byte of the disk, at once.
-FILLING = """
-import os
-from flwr.app import Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-
-app = ClientApp()
-
-@app.train()
-def train(message, context):
-    file = os.open("full", os.O_CREAT | os.O_WRONLY)
-    size = 1 << 25
-    while size:
-        try:
-            os.posix_fallocate(file, os.fstat(file).st_size, size)
-        except OSError:
-            size >>= 1
-    content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
-    return Message(RecordDict(content), reply_to=message)
-"""
-
-
-# Makes all the files that the disk can hold, as quickly as it can.
-CROWDING = """
-import os
-from flwr.app import Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-
-app = ClientApp()
-
-@app.train()
-def train(message, context):
-    number = 0
-    try:
-        while True:
-            os.close(os.open(str(number), os.O_CREAT | os.O_WRONLY))
-            number += 1
-    except OSError:
-        pass
-    content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
-    return Message(RecordDict(content), reply_to=message)
-"""
-
 
 def bundle(app=NUMPY):
     """Flower's archive of an app whose client half is ``app``."""

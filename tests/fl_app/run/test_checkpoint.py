@@ -36,3 +36,10 @@ def test_a_folder_without_a_name_is_refused_where_devices_know_a_run_by_it(namel
     """They would take Flower's number of the run, which a resumed run has not."""
     with pytest.raises(ConfigError, match="must end in the folder"):
         run_folder_path(nameless, None, 7)
+
+
+def test_a_run_of_before_there_were_tasks_goes_on_with_classes_alone():
+    run = after_two_rounds()
+    assert run.require_settings({"task": "classification", "federation": {"num_rounds": 4}}) == 4
+    with pytest.raises(ConfigError, match="task=regression"):
+        run.require_settings({"task": "regression", "federation": {"num_rounds": 4}})

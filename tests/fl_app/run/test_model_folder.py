@@ -145,7 +145,7 @@ from fl_app.tools.predict import write_onnx
 for place in sorted(Path(sys.argv[1]).iterdir()):
     model = SavedModel.load(place / "model", [Path(name) for name in sys.argv[2:]])
     data, known = np.load(place / "inputs.npy"), np.load(place / "known.npy")
-    found = [model.probabilities(data)]
+    found = [model.predictions(data)]
     if (place / "no-network").exists():
         try:
             write_onnx(model, place / "model.onnx")
@@ -173,7 +173,7 @@ def use_elsewhere(runs: dict[str, Path], files: dict[str, Path], tmp_path: Path)
         shutil.copytree(run / "model", place / "model")
         data = inputs_of(run)
         np.save(place / "inputs.npy", data)
-        np.save(place / "known.npy", SavedModel.load(run).probabilities(data))
+        np.save(place / "known.npy", SavedModel.load(run).predictions(data))
         if kind in NO_NETWORK:
             (place / "no-network").touch()
     copies = [str(files[name]) for name in ("tokenizer", "encoder", "backbone")]

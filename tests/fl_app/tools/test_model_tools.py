@@ -71,7 +71,7 @@ def test_onnx_gives_the_same_probabilities(run, tmp_path):
     images = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
     session = onnxruntime.InferenceSession(str(out))
     (found,) = session.run(["probabilities"], {"input": images})
-    assert np.allclose(found, SavedModel.load(run).probabilities(images), atol=1e-5)
+    assert np.allclose(found, SavedModel.load(run).predictions(images), atol=1e-5)
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["classes"]) == list(map(str, range(10)))
     assert len(told["statement_sha256"]) == 64 and json.loads(told["epsilon"])

@@ -9,12 +9,14 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from fl_app.engines.inline import FIRST_NODE, InlineGrid, import_before_threads
+from murmur.compat.flower_grid import empty_run
 from murmur.compat.flower_messages import identify
 from murmur.flower import ClientApp
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
@@ -61,6 +63,7 @@ class Nodes(InlineGrid):
         self.asked: list[str] = []
         self.replies: list[Message] = []
         run = next(_runs)
+        self.set_run(replace(empty_run(), run_id=run))
         for place, context in enumerate(self._contexts.values()):
             context.run_id = run
             context.node_config = {"partition-id": place, "num-partitions": count}

@@ -35,7 +35,7 @@ from murmur.privacy.events import (
     Unit,
 )
 from murmur.privacy.ledger import Charge, Ledger
-from murmur.privacy.ledger.ledger import write_csv, write_json
+from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.neighbours import STEPS, Neighbours, common
 from tests.murmur.privacy.ledger.ledger_cases import digest
 from tests.sums import noised

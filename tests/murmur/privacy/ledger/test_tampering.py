@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from murmur.privacy.ledger import Ledger, LedgerError
-from murmur.privacy.ledger.chain import Signer
+from murmur.privacy.ledger.chain import LedgerSigner
 from tests.murmur.privacy.ledger.ledger_cases import (
     assert_refused,
     beside,
@@ -154,7 +154,7 @@ def test_an_untouched_ledger_passes_the_same_handling(path):
         (".key", b"", "does not hold a key"),
         (".key", b"ab" * 31, "does not hold a key"),
         (".key", b"ab" * 32, "does not hold a key"),
-        (".key", Signer.generate().to_pem(), "belongs to another ledger"),
+        (".key", LedgerSigner.generate().to_pem(), "belongs to another ledger"),
         ("", None, "the database is missing|there is no such ledger"),
         ("", b"", "is altered|is missing"),
         ("", b"not a database" * 1000, "not a database|is no ledger"),

@@ -1,0 +1,70 @@
+"""What a device keeps beside its charges: what it was asked, by whom, and what it confirmed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from murmur.privacy.ledger.entry import require_digest
+from murmur.privacy.run_header import SignedHeader
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one request asks all clients of its phase alike, and the server's word for it.
+
+    Attributes:
+        question: digest of the question, in hex (``murmur.round.task.question``).
+        header: the run's header, verified; None where the server has sent none that holds.
+        terms: digests of the terms of the secure sums that the request is for, in hex; "" is no
+            sum. Empty where the server has signed nothing.
+        signatures: the server's, verified, one for each of ``terms``.
+        is_binding: whether the owner has pinned the server's key: then a run has one header, and a
+            header one run.
+    """
+
+    question: str
+    header: SignedHeader | None = None
+    terms: tuple[str, ...] = ()
+    signatures: tuple[bytes, ...] = ()
+    is_binding: bool = False
+
+    def to_text(self) -> str:
+        """The body of an entry "question": JSON with all but the header, of which the digest."""
+        require_digest("question", self.question)
+        plain = {
+            "question": self.question,
+            "header": None if self.header is None else self.header.digest,
+            "terms": self.terms,
+            "signatures": [signature.hex() for signature in self.signatures],
+        }
+        return json.dumps(plain, separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What clients have confirmed of a secure sum.
+
+    Attributes:
+        run, round, purpose: of the charge that the sum is for.
+        terms: digest of the sum's terms, in hex.
+        clients: those that have confirmed.
+        survivors: the number of clients whose vectors are in the sum.
+        lists: digest of both lists, whose masks may be in the sum and who survived, in hex.
+    """
+
+    run: str
+    round: int
+    purpose: str
+    terms: str
+    clients: Sequence[int]
+    survivors: int
+    lists: str
+
+    def to_text(self) -> str:
+        """The body of an entry "confirmed", as JSON."""
+        plain = {
+            "clients": list(self.clients),
+            "survivors": self.survivors,
+            "lists": self.lists,
+        }
+        return json.dumps(plain, separators=(",", ":"), sort_keys=True)
