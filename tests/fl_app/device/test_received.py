@@ -9,7 +9,7 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,9 @@ from fl_app.run.model_folder import KEY, SavedModel
 from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
 from murmur.learning.data.datasets import digits
+from murmur.privacy.run_header import RunHeader, ServerKey
 from murmur.random import experiment_rng
+from murmur.round.signed import QuestionSigner
 from tests.federation.loopback import POLICY
 from tests.fl_app.device.test_devices import run_devices
 from tests.node_keys import openssh
@@ -112,10 +114,10 @@ class Past:
         }
 
 
-def past(files, folder, *more):
+def past(files, folder, *more, **changed):
     words = ["engine=deploy", "engine.superlink=none", f"federation.enrolled={files}/enrolled.txt"]
     words += [*WORDS, SIZES, *more]
-    run_devices(files, folder, SIZES, *more, usual=WORDS)
+    run_devices(files, folder, SIZES, *more, usual=WORDS, **changed)
     fl_app.run.hosts._local.__dict__.clear()  # as a device's process ends: its ledger is closed
     gc.collect()
     return Past(files, folder, words)
@@ -333,6 +335,29 @@ def test_a_server_offers_without_being_told_where_epsilon_is_finite(files, tmp_p
     assert not (void.state / received.FOLDER).exists()
 
 
+def test_where_the_owner_names_servers_one_of_them_has_signed_the_offer(files, tmp_path):
+    key, stranger = ServerKey.generate(), ServerKey.generate()
+    key.save(tmp_path / "server.key")
+    more = ["federation.offer_model=any", f"federation.server_key={tmp_path}/server.key"]
+    policy = ANY.replace("servers: any", f"servers: [{key.public_key}]")
+    (tmp_path / "pinned.yaml").write_text(policy)
+    run = past(files, tmp_path, *more, policy=str(tmp_path / "pinned.yaml"))
+    assert (run.state / received.FOLDER / received.CURRENT).exists()
+    before = run.kept()
+    assert run.offer(offer.content_of(run.sent), policy) == offer.answer().deflate()
+    header = RunHeader.read((run.run.path / "header.json").read_bytes())
+    header = replace(header, server=stranger.public_key)
+    signer = QuestionSigner(stranger, header)
+    content = offer.signed_content(run.run.path / "model", signer, [0], 2)
+    assert run.offer(content, policy) == offer.answer().deflate()
+    content = offer.signed_content(run.run.path / "model", QuestionSigner(key, header), [0], 2)
+    content[offer.RECORD] = offer.content_of({offer.WEIGHTS: b"other"})[offer.RECORD]
+    assert run.offer(content, policy) == offer.answer().deflate()
+    assert run.kept() == before
+    log = (run.state / "errors.log").read_text()
+    assert log.count("the model that it offers") == 3 and log.count("signature") >= 2
+
+
 def test_fedper_predicts_with_the_layers_that_the_device_has_kept(files, tmp_path, capsys):
     more = ["strategy=fedper", "model=mlp", "model.hidden=[16]", "federation.offer_model=any"]
     own = past(files, tmp_path, *more)
@@ -347,7 +372,7 @@ def test_fedper_predicts_with_the_layers_that_the_device_has_kept(files, tmp_pat
     assert np.array_equal(found.trainer.parameters(), wanted)
     chances, _ = predicted(["--device", own.state, tmp_path / "test.npz"], capsys)
     newcomer.trainer.load(wanted)
-    assert np.abs(chances - newcomer.probabilities(digits().test.images[:50])).max() < 1e-5
+    assert np.abs(chances - newcomer.predictions(digits().test.images[:50])).max() < 1e-5
     words = ["predict", "--device", str(own.state), "--client", "7", str(tmp_path / "test.npz")]
     assert main(words) == 2
     assert "--client=7: must be a client with layers of its own here (0)" in capsys.readouterr().err
