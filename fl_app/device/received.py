@@ -126,9 +126,8 @@ def _require_took_part(
 
 def _files(content: RecordDict, sent: ArrayRecord) -> dict[str, bytes]:
     """The bytes of each file of an offer, by its name."""
-    if not set(content) <= {offer.RECORD, SIGNED} or not {offer.WEIGHTS} <= set(sent) <= set(
-        offer.FILES
-    ):
+    is_known = {offer.WEIGHTS} <= set(sent) <= set(offer.FILES)
+    if not is_known or not set(content) <= {offer.RECORD, SIGNED}:
         raise OfferError(f"it must hold {' and perhaps '.join(offer.FILES)}, and nothing else")
     files = {}
     for name, array in sent.items():
