@@ -23,6 +23,7 @@ GUARD = """
 guard:
   bundles: any
   data: [DATA]
+  writes: []
   app_seconds: SECONDS
   answer_seconds: 400
   cpu_seconds: 100

@@ -545,8 +545,12 @@ def victim(at):
     libc.semctl(at["semaphore"], 0, 0)
     if hits:
         found["kill"] = "out"
-    if at["lock"] and Path(at["ledger"]).read_text() != SECRET:
-        found["ledger"] = "out"
+    if at["lock"]:
+        if Path(at["ledger"]).read_text() != SECRET:
+            found["ledger"] = "out"
+        for name in ("write_data", "cut_off_data"):  # in a layer of its own, perhaps
+            same = os.listdir(data) == ["table.csv"] and (data / "table.csv").stat().st_size == 4
+            found[name] = "nothing is changed" if same else "out"
     print(json.dumps(found))
 
 

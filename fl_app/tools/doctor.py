@@ -108,7 +108,7 @@ def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device that runs foreign apps: what locks them in, and its policy."""
     folder = arguments.device.expanduser().absolute()
     yield package("flwr", FLOWER)
-    yield from load_entry("murmur.tools", "doctor-guard", "murmur-guard")(folder)
+    yield from load_entry("murmur.tools", "doctor-guard", "murmur-guard")(folder, arguments.run)
     yield attempt("ledger", "nothing leaves until it is whole again", ledger, folder)
     yield disk(folder)
     yield attempt("secret", _SECRET, secret, arguments.superexec_auth_secret_file)

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
@@ -148,6 +148,28 @@ class Ask:
             return cls(**plain, frozen=frozen, metrics=metrics)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{ASKED}: holds no ask of Murmur's: {error!s:.80}") from error
+
+    def run_settings(self) -> dict[str, Any]:
+        """What all rounds of one run have in common, as a run header holds it.
+
+        Names of what only this purpose's rounds have in common begin with it.
+        """
+        own = {
+            "noise_multiplier": self.noise_multiplier,
+            "metrics": [list(metric) for metric in self.metrics],
+            "bit_weight": self.bit_weight,
+        }
+        if self.purpose == "train" and not self.bit_weight:
+            own["clip"] = self.clip
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rounds": self.rounds,
+            "colluders": self.colluders,
+            "frozen": list(self.frozen),
+            "simulated": self.simulated,
+            **{f"{self.purpose}.{name}": value for name, value in own.items()},
+        }
 
     @property
     def digest(self) -> str:

@@ -48,6 +48,7 @@ from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
     RECORD,
     REFUSED,
+    SIGNED,
     RequestError,
     RunFacts,
     Task,
@@ -273,7 +274,7 @@ def _answer(
         host = Host(
             site=site,
             client_ids=[parties.place],
-            facts=RunFacts(protocol.ALGORITHM, ask.delta, ask.rounds),
+            facts=RunFacts(protocol.ALGORITHM, ask.delta, ask.rounds, settings=ask.run_settings()),
             client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
@@ -363,7 +364,7 @@ def _reply(message: Message, context: Context, call_next: App) -> Message:
     own = {
         name: record
         for name, record in message.content.items()
-        if name not in (protocol.ASKED, RECORD)
+        if name not in (protocol.ASKED, RECORD, SIGNED)
     }
     asked = with_content(message.metadata, RecordDict(own))
     try:

@@ -4,9 +4,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from murmur.flower.ask import Ask
+from murmur.flower.ask import ALGORITHM, Ask
+from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.protection.base import Clipping
+from murmur.privacy.run_header import PlannedPhase, RunHeader, ServerKey
 from murmur.secure_sum.settings import SecureSumSettings
 
 COLLUDERS = 1  # clients that may side with the server
@@ -85,6 +88,33 @@ class PrivacySettings:
         if self.simulated:
             return replace(SUMS, mode="simulated")
         return SUMS
+
+    def header(self, name: str, key: ServerKey) -> RunHeader:
+        """Returns the header of the run ``name``, which ``key`` is to sign.
+
+        Its phases name no event: how much of a sum's noise is one client's follows from the
+        cohort's size, which may be another one in each round.
+        """
+        phases = []
+        settings: dict[str, Any] = {}
+        for purpose in ("train", "evaluate"):
+            if purpose == "train" or self.metrics[purpose]:
+                phases.append(PlannedPhase(purpose, 1, self.rounds))
+                settings |= self.ask(purpose, 1, self.minimum(100)).run_settings()
+        return RunHeader(
+            name=name,
+            server=key.public_key,
+            algorithm=ALGORITHM,
+            unit=Unit.CLIENT,
+            adjacency=Adjacency.REPLACE_ONE,
+            delta=float(self.delta),
+            threat="secure_aggregation",
+            schedule={"kind": "strategy", "rounds": self.rounds},
+            secret=False,
+            phases=tuple(phases),
+            settings=settings,
+            successions=key.successions,
+        )
 
     def ask(self, purpose: str, number: int, minimum: int, clip: float | None = None) -> Ask:
         """Returns what round ``number`` asks of each client.

@@ -34,11 +34,13 @@ from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings
 from murmur.flower.statement import FACTS, statement_of
 from murmur.privacy.events import Release
+from murmur.privacy.run_header import ServerKey
 from murmur.round.aggregator import Aggregator
 from murmur.round.phase import Phase
 from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
+from murmur.round.signed import QuestionSigner
 from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
@@ -120,9 +122,11 @@ class PrivateGrid(GridWrapper):
         strategy: Names the key under which it looks for weights in replies.
         model: What the run begins with.
         settings: What may be asked.
+        key: Signs what is asked; None: nothing is signed.
 
     Attributes:
         weight_key: The metric by which the strategy weighs a reply; all get 1.
+        signer: Signs what is asked, under the run's header.
         run_name: Random; names the run's sums and its folder of results.
         num_rounds: Rounds of each purpose that the strategy has asked for. One beyond those that
             the noise is made for is a RunError.
@@ -137,13 +141,21 @@ class PrivateGrid(GridWrapper):
     """
 
     def __init__(
-        self, grid: Grid, strategy: Strategy, model: ModelArrays, settings: PrivacySettings
+        self,
+        grid: Grid,
+        strategy: Strategy,
+        model: ModelArrays,
+        settings: PrivacySettings,
+        key: ServerKey | None = None,
     ) -> None:
         super().__init__(cast(Grid, DeviceGrid(grid)))
         self.model = model
         self.settings = settings
         self.weight_key = weight_key(strategy)
         self.run_name = uuid.uuid4().hex
+        self.signer: QuestionSigner | None = None
+        if key is not None:
+            self.signer = QuestionSigner(key, settings.header(self.run_name, key))
         self.num_rounds = {"train": 0, "evaluate": 0}
         self.released: Counter[tuple[Release, int]] = Counter()
         self.asked: set[int] = set()
@@ -329,6 +341,9 @@ class PrivateGrid(GridWrapper):
         about: Any = {"ask": ask.to_json(), "kind": kind, protocol.STARTED: started}
         sums = Aggregator(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
+        sums.signer = self.signer
+        if self.signer is not None:
+            self.signer.known.clear()  # a place is another client's in each round
         phase = Phase(
             _WrappedQuestion(
                 purpose=ask.purpose,

@@ -14,6 +14,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MethodType
 from typing import Any, Literal
 
@@ -41,11 +42,13 @@ from murmur.flower.privacy_settings import (
     named_ranges,
 )
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
+from murmur.privacy.run_header import ServerKey
 from murmur.round.task import RunError
 
 # Flower's strategies whose ``aggregate_train`` depends on the mean of the replies alone.
 AVERAGING = (FedAvg, FedAvgM, FedProx, FedAdam, FedYogi, FedAdagrad)
-_OWN = ("_strategy", "_privacy_settings", "_started")  # attributes of ``Private`` itself
+# Attributes of ``Private`` itself.
+_OWN = ("_strategy", "_privacy_settings", "_server_key", "_started")
 # Methods that ``start`` alone may call: whoever calls them otherwise has replaced it.
 _OF_START = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 
@@ -76,6 +79,7 @@ def private(
     evaluate: Ranges | None = None,
     frozen: Sequence[str] = (),
     simulated: bool = False,
+    server_key: str | Path | None = None,
 ) -> "Private":
     """Puts ``strategy`` under client-level differential privacy, against a server that sees sums.
 
@@ -98,11 +102,15 @@ def private(
         simulated: Whether the server may see what it sums, for simulations of more than 100 nodes.
             The statement says so, and devices refuse it.
 
+        server_key: The file of the key (`murmur server-key FILE`) that signs what clients are
+            asked; devices whose policies name keys refuse everything else. None: nothing is signed.
+
     Returns:
         A strategy to use in its place; its ``start`` is one run.
 
     Raises:
-        ValueError: A value is outside its range.
+        ValueError: A value is outside its range, or ``server_key`` holds no key.
+        OSError: ``server_key`` cannot be read.
     """
     require_positive("epsilon", epsilon)
     require_probability("delta", delta)
@@ -122,7 +130,8 @@ def private(
         simulated=simulated,
         adaptive=adaptive,
     )
-    return Private(strategy, settings)
+    key = None if server_key is None else ServerKey.load(server_key)
+    return Private(strategy, settings, key)
 
 
 class Private:
@@ -134,11 +143,15 @@ class Private:
 
     _strategy: Strategy
     _privacy_settings: PrivacySettings
+    _server_key: ServerKey | None
     _started: bool
 
-    def __init__(self, strategy: Strategy, settings: PrivacySettings) -> None:
+    def __init__(
+        self, strategy: Strategy, settings: PrivacySettings, server_key: ServerKey | None = None
+    ) -> None:
         self._strategy = strategy
         self._privacy_settings = settings
+        self._server_key = server_key
         self._started = False
 
     def __getattr__(self, name: str) -> Any:
@@ -184,7 +197,7 @@ class Private:
         limit_replies()
         pull_parts_soon()
         own_grid = next(iter(asked))  # the name of the first parameter
-        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings)
+        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings, self._server_key)
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
             asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))

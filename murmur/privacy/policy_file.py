@@ -261,12 +261,15 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        value = {"unprotected": _REFUSE, **value}
+        value = {"unprotected": _REFUSE, "writes": [], **value}
         _require_whole(f"{key}.without", value.pop("without", []))
     plain = _mapping(key, value, _GUARD)
     found = {name: convert(f"{key}.{name}", plain[name]) for name, convert in _GUARD.items()}
     memory = found.pop("memory_mib") * _MIB
     rules = GuardRules(memory=memory, disk=found.pop("disk_mib") * _MIB, **found)
+    for path in rules.writes:
+        if not any(path.is_relative_to(read) for read in rules.data):
+            raise ValueError(f"{key}.writes={str(path)!r}: must lie in one of {key}.data")
     if rules.answer_seconds <= rules.app_seconds:
         raise ValueError(
             f"{key}.answer_seconds={rules.answer_seconds:g}: must be above app_seconds="
@@ -323,6 +326,7 @@ _positive = _bounded(0, 1e12)
 _GUARD: dict[str, Callable[[str, Any], Any]] = {
     "bundles": _bundles,
     "data": _paths,
+    "writes": _paths,
     "app_seconds": _seconds,
     "answer_seconds": _seconds,
     "cpu_seconds": _count,

@@ -82,6 +82,7 @@ class GuardRules:
     Attributes:
         bundles: SHA-256, in lower-case hex, of the apps that may run; empty: any.
         data: folders and files that an app may read.
+        writes: folders in ``data`` where an app may make files, which end with its answer.
         app_seconds: how long one answer may take an app; it is ended then.
         answer_seconds: after how long an answer leaves, whatever the app did: never earlier.
         cpu_seconds: processor time of each of its processes.
@@ -99,3 +100,4 @@ class GuardRules:
     disk: int
     processes: int
     unprotected: AloneRules | None = None
+    writes: tuple[Path, ...] = ()

@@ -225,14 +225,22 @@ class RunHeader:
         """True if the two differ in their random bits at most."""
         return {**self.__dict__, "bits": ""} == {**other.__dict__, "bits": ""}
 
-    def require_run(self, algorithm: str, delta: float, settings: Mapping[str, Any]) -> None:
-        """ValueError unless a run of ``algorithm`` with ``settings`` is what the header is for."""
+    def require_run(
+        self, algorithm: str, delta: float, settings: Mapping[str, Any], purpose: str
+    ) -> None:
+        """ValueError unless a run of ``algorithm`` with ``settings`` is what the header is for.
+
+        ``purpose``: what is asked for. Settings that the header has for another phase (their names
+        begin with its purpose and a dot) are not known to who answers, and not compared.
+        """
+        others = tuple(f"{each.purpose}." for each in self.phases if each.purpose != purpose)
         if (self.algorithm, self.delta) != (algorithm, delta):
             raise ValueError(
                 f"the run header is for {self.algorithm} at delta={self.delta:g}, not for "
                 f"{algorithm} at delta={delta:g}"
             )
-        for name in sorted({*settings, *self.settings}):
+        here_or_there = {*settings, *self.settings}
+        for name in sorted(name for name in here_or_there if not name.startswith(others)):
             here, there = settings.get(name), self.settings.get(name)
             if here != there:
                 raise ValueError(

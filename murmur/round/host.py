@@ -209,7 +209,7 @@ class Host:
         if asked.header is not None and asked.is_binding:
             try:
                 asked.header.header.require_run(
-                    self.facts.algorithm, self.facts.delta, self.facts.settings
+                    self.facts.algorithm, self.facts.delta, self.facts.settings, task.purpose
                 )
             except ValueError as error:
                 raise Refusal(str(error), "unplanned") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from murmur.format import framed
+from murmur.privacy.ledger import Confirmed, Ledger, LedgerError
 from murmur.round.site import SUMS, Site, secure_folder
 from murmur.round.task import RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient
@@ -64,6 +65,7 @@ class SecureParties:
             forget_old_sums(self.site.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
+        confirmed: dict[int, SecureClient] = {}
         about = f"secure sum, {request.phase.value}"
         try:
             states = self.states(request)
@@ -71,12 +73,13 @@ class SecureParties:
             seen = SeenPeers(secure_folder(self.site.folder) / "seen.peers", most)
             for client in request.messages:
                 try:
-                    answered[client] = self._answer(request, client, states, seen)
+                    answered[client] = self._answer(request, client, states, seen, confirmed)
                 except (SecureSumError, ValueError) as error:
                     refused[client] = self.site.reason(f"{about}, client {client}", error)
             seen.keep()
+            self._keep_confirmed(confirmed)
             states.keep()
-        except (SecureSumError, ValueError) as error:
+        except (SecureSumError, LedgerError, ValueError) as error:
             answered = {}
             refused = dict.fromkeys(request.messages, self.site.reason(about, error))
         record: dict[str, Any] = {
@@ -117,8 +120,12 @@ class SecureParties:
         client: int,
         states: SumStates,
         seen: SeenPeers,
+        confirmed: dict[int, SecureClient],
     ) -> bytes:
-        """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
+        """One client's part of a phase, to be kept before it leaves: no phase has two answers.
+
+        ``confirmed`` gets the party where it confirms a sum's survivors for the first time.
+        """
         if not self.is_on:
             raise SecureSumError("secure aggregation is off at this client")
         resident = self.resident(client)
@@ -142,7 +149,33 @@ class SecureParties:
                 states.put(resident, party)
             raise
         states.put(resident, party, asked, answer)
+        if request.phase is Stage.CONFIRM:
+            confirmed[client] = party
         return answer
+
+    def _keep_confirmed(self, parties: Mapping[int, SecureClient]) -> None:
+        """Write into the ledger what ``parties`` confirm: once for those that confirm the same."""
+        alike: dict[tuple[SumTerms, bytes, bytes], list[int]] = {}
+        for client, party in parties.items():
+            lists = party.terms, party.included, party.survivors
+            alike.setdefault(lists, []).append(client)
+        if not alike:
+            return
+        found = [
+            Confirmed(
+                run=self.site.run,
+                round=terms.round,
+                purpose=terms.purpose,
+                terms=terms.terms_digest.hex(),
+                clients=clients,
+                survivors=len(terms.parted(survivors)),
+                lists=hashlib.sha256(framed(included, survivors)).hexdigest(),
+            )
+            for (terms, included, survivors), clients in alike.items()
+        ]
+        path = self.site.folder / "ledger.sqlite"
+        with Ledger(path, create=False, expected=self.site.policy.ledger) as ledger:
+            ledger.confirm(found)
 
 
 def forget_old_sums(folder: Path) -> None:

@@ -46,8 +46,8 @@ def test_pages_name_files_that_exist(page):
 
 def test_tables_of_tools_and_algorithms_are_whole():
     tools = reference.commands()
-    assert set(re.findall(r"^## murmur (\w+)$", tools, re.MULTILINE)) == set(TOOLS)
-    assert set(re.findall(r"^usage: murmur (\w+)", tools, re.MULTILINE)) == set(TOOLS) - {
+    assert set(re.findall(r"^## murmur ([\w-]+)$", tools, re.MULTILINE)) == set(TOOLS)
+    assert set(re.findall(r"^usage: murmur ([\w-]+)", tools, re.MULTILINE)) == set(TOOLS) - {
         "supernode"
     }
     algorithms = (PROJECT / "docs" / "algorithms.md").read_text(encoding="utf-8")

@@ -8,15 +8,17 @@ from pathlib import Path
 from fl_app.device.api import FAIL, OK, WARN, Check, attempt, policy_file
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
-from murmur_guard.guard import LOOK_SECONDS, require_apart
+from murmur_guard.guard import LOOK_SECONDS, require_apart, require_few
 from murmur_guard.sandbox import bubblewrap_version, missing
+from murmur_guard.trial import try_app
 
 
-def guard_checks(folder: Path) -> Iterator[Check]:
+def guard_checks(folder: Path, run: bool = False) -> Iterator[Check]:
     """Yields checks of a foreign app's isolation and of its owner's rules.
 
     Args:
         folder: the device's, as given to ``murmur guard``.
+        run: whether the app that was asked last is run again.
     """
     path = folder / "policy.yaml"
     yield attempt("policy", "see docs/any-flower-app.md", policy_file, path)
@@ -27,6 +29,8 @@ def guard_checks(folder: Path) -> Iterator[Check]:
     yield limits(os.geteuid())
     if rules is not None:
         yield attempt("apps' data", "correct guard.data", _apps_data, folder, rules)
+    if rules is not None and run:
+        yield attempt("app", "see what it printed", try_app, folder, rules)
 
 
 def isolation() -> Check:
@@ -56,4 +60,5 @@ def _apps_data(folder: Path, rules: GuardRules) -> Check:
         DeviceError: it is not so.
     """
     require_apart(folder, rules)
+    require_few(rules)
     return Check("apps' data", OK, ", ".join(map(str, rules.data)) or "none")

@@ -15,7 +15,6 @@ import os
 import selectors
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -34,12 +33,28 @@ from murmur.format import printable
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard import guarded
-from murmur_guard.sandbox import OWN_FOLDER, Locked, Sandbox, missing, programs, start
+from murmur_guard.sandbox import (
+    MAX_ENTRIES,
+    OVERLAY_VERSION,
+    OWN_FOLDER,
+    Locked,
+    Sandbox,
+    bubblewrap_version,
+    missing,
+    programs,
+    start,
+)
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _MAX_HEAD_BYTES = 1 << 16
 _MAX_STATE_BYTES = 1 << 20  # and as much as the model
 _MAX_FILES = 100_000  # that an app may make
+READ_ONLY = "Read-only file system"
+"""What an app prints that writes where it may read alone."""
+
+LAST = "last.message"
+"""In a device's folder ``apps``: what its app was asked last, for ``murmur doctor guard --run``."""
+
 _STATE_SECONDS = 30 * 24 * 3600.0
 _LOG = 4000  # characters of what an app printed
 
@@ -79,6 +94,7 @@ class Guard(DeviceService):
         if lacking:
             raise DeviceError(f"no foreign app is locked in: {lacking}")
         require_apart(folder, self.rules)
+        require_few(self.rules)
         super().__init__({**node_config, "murmur": str(folder)}, folder, self.rules.bundles)
         self.node_config = dict(node_config)
         self.clock = clock
@@ -156,6 +172,19 @@ def require_apart(folder: Path, rules: GuardRules) -> None:
             )
 
 
+def require_few(rules: GuardRules) -> None:
+    """DeviceError where a folder of ``writes`` holds more than this bubblewrap can put around."""
+    if bubblewrap_version() >= OVERLAY_VERSION:
+        return
+    for path in rules.writes:
+        count = len(os.listdir(path))
+        if count > MAX_ENTRIES:
+            raise DeviceError(
+                f"{path}: of guard.writes holds {count} files, of which this bubblewrap bears "
+                f"{MAX_ENTRIES}; install {'.'.join(map(str, OVERLAY_VERSION))} or newer"
+            )
+
+
 def _pipes(path: Path) -> Iterator[str]:
     """Yields the named pipes at ``path`` and below: reading them alone takes no writing on disk."""
     if stat.S_ISFIFO(path.stat().st_mode):
@@ -210,13 +239,15 @@ class LockedApp:
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _MAX_STATE_BYTES
+        owner_only_folder(kept.parent)
+        _forget(kept.parent)
         head = {"record": record, "names": list(sent)}
         parts = [message_bytes(message), context_bytes(own), state, self.bundle]
         asked = guarded.pack_frame(head, parts)
-        answer = self._run(asked, min(largest, self.rules.memory))
+        last = kept.with_name(LAST)
+        replace_file(last, asked)
+        answer = answered(self.rules, last, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unpack_frame(answer, _MAX_HEAD_BYTES)
-        owner_only_folder(kept.parent)
-        _forget_states(kept.parent)
         replace_file(kept, state)
         content = RecordDict({"metrics": MetricRecord(found["metrics"])})
         if record:
@@ -229,24 +260,34 @@ class LockedApp:
             )
         return Message(content, reply_to=message)
 
-    def _run(self, asked: bytes, largest: int) -> bytes:
-        """The frame that the locked process answers, of ``largest`` bytes at most.
 
-        Every process of the app has ended when this returns, and whatever it raises. AppError.
-        """
-        adopt_orphans()
-        with tempfile.TemporaryFile(dir=self.folder) as given:
-            given.write(asked)
-            given.seek(0)
-            sandbox = sandbox_of(self.rules)
-            command = [sys.executable, "-I", "-B", guarded.__file__]
-            watched = _Watched(start(sandbox, command, _environment(), given), self.rules)
-        try:
-            return watched.answer(largest)
-        except AppError as error:
-            raise AppError(f"{error}; it printed:\n{watched.printed()}") from None
-        finally:
-            watched.end()
+def answered(rules: GuardRules, asked: Path, largest: int) -> bytes:
+    """Returns the frame that a locked process answers, of ``largest`` bytes at most.
+
+    Every process of the app has ended when this returns, and whatever it raises.
+
+    Args:
+        rules: the owner's.
+        asked: a file with the frame that is asked.
+        largest: bytes.
+
+    Raises:
+        AppError: there is none, within the limits of the policy.
+    """
+    adopt_orphans()
+    command = [sys.executable, "-I", "-B", guarded.__file__]
+    with asked.open("rb") as given:
+        watched = _Watched(start(sandbox_of(rules), command, _environment(), given), rules)
+    try:
+        return watched.answer(largest)
+    except AppError as error:
+        printed = watched.printed()
+        advice = ""
+        if READ_ONLY in printed:
+            advice = "; `murmur doctor guard --run` says where it would write"
+        raise AppError(f"{error}{advice}; it printed:\n{printed}") from None
+    finally:
+        watched.end()
 
 
 def sandbox_of(rules: GuardRules) -> Sandbox:
@@ -257,12 +298,13 @@ def sandbox_of(rules: GuardRules) -> Sandbox:
         disk=rules.disk,
         processes=rules.processes,
         cpu=rules.cpu_seconds,
+        written=tuple(map(str, rules.writes)),
     )
 
 
-def _forget_states(folder: Path) -> None:
-    """Remove the states of runs that have asked nothing of an app for 30 days."""
-    for kept in folder.glob("*.state"):
+def _forget(folder: Path) -> None:
+    """Remove what an app was asked last, and states of runs, after 30 days without a message."""
+    for kept in folder.iterdir():
         if kept.stat().st_mtime < time.time() - _STATE_SECONDS:
             kept.unlink()
 
@@ -351,23 +393,27 @@ class _Watched:
 
         What the kernel counts for each process, this counts for all of them.
         """
-        processes, memory, files = _taken(self._locked.group)
+        processes, memory, files, disk = _taken(self._locked.group)
         if processes > self._rules.processes:
             raise AppError(f"the app has {processes} processes")
         if memory > self._rules.memory:
             raise AppError(f"the app has {memory >> 20} MiB of memory")
         if files > _MAX_FILES:
             raise AppError(f"the app has {files} files")
+        if disk > self._rules.disk:
+            raise AppError(f"the app has {disk >> 20} MiB of files")
 
 
-def _taken(group: int) -> tuple[int, int, int]:
-    """How many processes ``group`` has, their memory in bytes, and the files that they have made.
+def _taken(group: int) -> tuple[int, int, int, int]:
+    """How many processes ``group`` has, their memory, their files, and the bytes of these.
 
-    Memory is what no file holds as well. Files are counted where they see their own folder.
+    Memory is what no file holds as well. Files lie in their own folder, or over those that they
+    read, which a root of memory holds.
     """
     count = 0
     memory = 0
     files = 0
+    disk = 0
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):  # it has ended
             # After the name, which may hold anything: state, parent, process group.
@@ -378,6 +424,7 @@ def _taken(group: int) -> tuple[int, int, int]:
             for line in (place / "status").read_text().splitlines():
                 if line.startswith(("RssAnon:", "RssShmem:")):
                     memory += int(line.split()[1]) << 10
-            own = os.statvfs(f"{place}/root{OWN_FOLDER}")
-            files = max(files, own.f_files - own.f_ffree)
-    return count, memory, files
+            held = [os.statvfs(f"{place}/root{folder}") for folder in ("/", OWN_FOLDER)]
+            files = max(files, sum(each.f_files - each.f_ffree for each in held))
+            disk = max(disk, sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in held))
+    return count, memory, files, disk

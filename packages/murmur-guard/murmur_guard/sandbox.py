@@ -28,6 +28,12 @@ OWN_FOLDER = "/tmp"
 """Where a locked process writes."""
 
 MIN_VERSION = (0, 8)
+OVERLAY_VERSION = (0, 11)
+"""From which bubblewrap on a process may write anywhere in the folders that it reads."""
+
+MAX_ENTRIES = 500
+"""How many a folder may have in which a process writes beside what is there, before that."""
+
 _TO_GET = "packages/murmur-guard/README.md says how to let it"
 _HERE = Path(__file__).parent
 _LISTS = configparser.ConfigParser()
@@ -40,6 +46,7 @@ class Sandbox:
 
     Attributes:
         readable: paths that it may read, with what is below them.
+        written: folders there in which it may make files, that end with it.
         memory, disk: bytes; of one process's own memory, and of all files together.
         processes: how many there may be; not counted for root, which has no such limit.
         cpu: seconds of processor time, of one process.
@@ -50,6 +57,7 @@ class Sandbox:
     disk: int
     processes: int
     cpu: int
+    written: tuple[str, ...] = ()
 
 
 def missing() -> str:
@@ -99,14 +107,25 @@ def arguments(sandbox: Sandbox) -> list[str]:
     Later mounts lie over earlier ones, so the process's own folder comes first: data may lie below
     a path of the same name. At the end all that bubblewrap has made itself is read-only.
     """
+    written = sorted(sandbox.written)
+    overlaid: list[str] = []
+    if bubblewrap_version() >= OVERLAY_VERSION:
+        written, overlaid = [], list(filter(os.path.isdir, sandbox.readable))
+    size = str(sandbox.disk // (1 + len(written)))
     words = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
     words += ["--cap-drop", "ALL", "--proc", "/proc", "--dir", "/dev"]
-    words += ["--size", str(sandbox.disk), "--tmpfs", OWN_FOLDER]
+    words += ["--size", size, "--tmpfs", OWN_FOLDER]
     words += ["--symlink", OWN_FOLDER, "/dev/shm"]
     for path in _LISTS["devices"]["paths"].split():
         words += ["--dev-bind", path, path]
     for path in sorted({*programs(), *sandbox.readable}):
         words += ["--ro-bind-try", path, path]
+    for path in overlaid:
+        words += ["--overlay-src", path, "--tmp-overlay", path]
+    for path in written:
+        words += ["--size", size, "--tmpfs", path]
+        for entry in os.scandir(path):
+            words += ["--ro-bind-try", entry.path, entry.path]
     return [*words, "--remount-ro", "/proc", "--remount-ro", "/", "--chdir", OWN_FOLDER]
 
 
@@ -160,15 +179,16 @@ def start(
     passed = {"--info-fd": tells, "--block-fd": waits, "--seccomp": calls}
     words = [word for pair in passed.items() for word in map(str, pair)]
     # The first to be ended where memory runs out.
-    first = ["/bin/sh", "-c", 'echo 1000 > /proc/self/oom_score_adj; exec bwrap "$@"', "bwrap"]
+    first = ["/bin/sh", "-c", 'echo 1000 > /proc/self/oom_score_adj; exec "$0" "$@"']
+    program = shutil.which("bwrap") or "bwrap"
     with os.fdopen(told) as information, os.fdopen(goes, "wb") as begin:
         try:
             process = subprocess.Popen(
-                [*first, *words, *arguments(sandbox), "--", *command],
+                [*first, program, *words, *arguments(sandbox), "--", *command],
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={"PATH": os.environ["PATH"], **environment},
+                env=dict(environment),
                 cwd="/",
                 pass_fds=tuple(passed.values()),
             )

@@ -250,7 +250,7 @@ def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(code, s
         assert len(child.printed()) <= guarding._LOG
     finally:
         child.end()
-    assert guarding._taken(child._locked.group) == (0, 0, 0)
+    assert guarding._taken(child._locked.group) == (0, 0, 0, 0)
 
 
 def test_a_reply_is_taken_up_to_its_own_length():
@@ -325,8 +325,8 @@ def test_nothing_of_an_app_stays_but_its_state(tmp_path):
     grid = Federation(tmp_path, [bundle()])
     before = set(grid.guards[0].folder.rglob("*"))
     started(grid, MODEL)
-    (state,) = states.iterdir()
-    assert state.name != "old.state"
+    assert sorted(path.suffix for path in states.iterdir()) == [".message", ".state"]
+    assert not (states / "old.state").exists()
     made = {path.name for path in set(grid.guards[0].folder.rglob("*")) - before}
     assert not {"app", "plain", "scratch"} & made
 
