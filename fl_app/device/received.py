@@ -191,8 +191,6 @@ def _require_of_run(
     for key, value in agreed.items():
         if about[key] != value:
             raise OfferError(f"{key}: is not that of the run that this device has agreed to")
-    if "task" in about:
-        raise OfferError("task: is another than classification, which devices train on")
     _require_input(about["input"], terms.shape, config)
     classes = about["classes"]
     named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
