@@ -95,8 +95,8 @@ def _on_device(
     if offer.is_offer(message.content):
         from fl_app.device.received import receive
 
-        about = {"run_config": context.run_config, "run_id": context.run_id, "site": site}
-        return partial(receive, **about)
+        run_config = context.run_config
+        return partial(receive, run_config=run_config, run_id=context.run_id, site=site)
     from fl_app.device.agreement import device_config, run_name
 
     site = replace(site, run=run_name(context.run_config, context.run_id))

@@ -3,7 +3,8 @@
 A server sets every byte of an offer (``fl_app.run.offer``), so ``receive`` keeps one only where
 
 * the owner's policy allows models, of that many bytes, before anything is read;
-* this device has taken part in the run, by its own ledger;
+* this device has taken part in the run, by its own ledger, and one of the servers that the policy
+  names, if it names any, has signed the offer;
 * model and features are those of the configuration that the device has agreed to, and no class or
   file is named beside them; shapes, names and kinds of the tensors are that model's;
 * all numbers are finite, and the description is plain JSON of bounded size and depth;
@@ -51,8 +52,9 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import Statement
 from murmur.round.client_state import ClientState, ClientStateError
+from murmur.round.signed import read_signed
 from murmur.round.site import DeviceSite
-from murmur.round.task import log_error
+from murmur.round.task import SIGNED, Task, log_error
 
 FOLDER = "received"  # of a device's state
 CURRENT = "current.json"
@@ -90,7 +92,7 @@ def _keep(content: RecordDict, config: DictConfig, run: str, site: NodeSettings)
     """Check an offer and write it; OfferError, Refusal or another error says why not."""
     sent = content.array_records[offer.RECORD]
     site.policy.check_model_size(sum(len(array.data) for array in sent.values()))
-    _require_took_part(site, run)
+    _require_took_part(content, config, run, site)
     files = _files(content, sent)
     tensors, metadata = _unpacked(files[offer.WEIGHTS])
     about = _described(metadata)
@@ -103,19 +105,29 @@ def _keep(content: RecordDict, config: DictConfig, run: str, site: NodeSettings)
         _replace(site.folder / FOLDER, written, run)
 
 
-def _require_took_part(site: NodeSettings, run: str) -> None:
-    """OfferError unless the ledger, which is only read, has a charge of ``run``."""
+def _require_took_part(
+    content: RecordDict, config: DictConfig, run: str, site: NodeSettings
+) -> None:
+    """OfferError unless the ledger, which is only read, has a charge of ``run``.
+
+    Refusal where the policy names servers, and none of them has signed this offer of that run.
+    """
     path = site.folder / "ledger.sqlite"
     if path.exists():
+        number = int(config.federation.num_rounds)
+        asked = Task(number, -1, np.zeros(0, np.float32), {}, {}, offer.RECORD)
         with Ledger(path, create=False, expected=site.policy.ledger) as ledger:
             if any(entry.kind == "charge" for entry in ledger.entries(run=run)):
+                digest = offer.digest_of(content)
+                read_signed(content, asked, digest, run, ledger, site.policy)
                 return
     raise OfferError(f"run={run:.60}: this device has not taken part in it")
 
 
 def _files(content: RecordDict, sent: ArrayRecord) -> dict[str, bytes]:
     """The bytes of each file of an offer, by its name."""
-    if len(content) > 1 or not {offer.WEIGHTS} <= set(sent) <= set(offer.FILES):
+    is_known = {offer.WEIGHTS} <= set(sent) <= set(offer.FILES)
+    if not is_known or not set(content) <= {offer.RECORD, SIGNED}:
         raise OfferError(f"it must hold {' and perhaps '.join(offer.FILES)}, and nothing else")
     files = {}
     for name, array in sent.items():
@@ -174,6 +186,8 @@ def _require_of_run(
         "num_classes": terms.num_classes,
         "features_digest": terms.features,
     }
+    if "task" in about:
+        raise OfferError("task: devices take part in classification")
     for key, value in agreed.items():
         if about[key] != value:
             raise OfferError(f"{key}: is not that of the run that this device has agreed to")

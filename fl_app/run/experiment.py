@@ -491,10 +491,12 @@ class Experiment:
         if not wanted or not isinstance(placement, DevicePlacement):
             return
         model = self.folder.path / model_folder.FOLDER
-        clients = self.strategy.rounds.participations
+        rounds = self.strategy.rounds
+        clients, signer = rounds.participations, rounds.sums.signer
+        content = offer.signed_content(model, signer, clients, self.federation.num_rounds)
         try:
             sent, answered = offer.send(
-                grid, model, placement.enrolment, clients, self.federation.round_timeout
+                grid, content, placement.enrolment, clients, self.federation.round_timeout
             )
         except Exception as error:
             log(logging.WARNING, "the model was not offered (%s)", in_words(error))

@@ -18,6 +18,8 @@ from flwr.serverapp import Grid
 
 from murmur.privacy.statement import Statement
 from murmur.round.placement import Enrolment
+from murmur.round.signed import NO_SUM, QuestionSigner
+from murmur.round.task import question
 
 RECORD = "offer"
 ANSWER = "received"
@@ -31,6 +33,11 @@ def content_of(files: Mapping[str, bytes]) -> RecordDict:
     """The message that offers ``files``, by name."""
     arrays = {name: Array(np.frombuffer(content, np.uint8)) for name, content in files.items()}
     return RecordDict({RECORD: ArrayRecord(arrays)})
+
+
+def digest_of(content: RecordDict) -> bytes:
+    """What the server signs of an offer."""
+    return question(content, RECORD, "")
 
 
 def is_offer(content: RecordDict) -> bool:
@@ -48,14 +55,36 @@ def is_due(setting: str, statement: Statement) -> bool:
     return setting == "any" or (setting == "finite" and statement.protects_model)
 
 
+def signed_content(
+    folder: Path, signer: QuestionSigner | None, clients: Collection[int], number: int
+) -> RecordDict:
+    """The message that offers the model in ``folder``, with the server's signature if it has a key.
+
+    Args:
+        folder: the run's ``model/``.
+        signer: of the run.
+        clients: whom it may reach.
+        number: the run's last round.
+    """
+    paths = {name: folder / name for name in FILES}
+    content = content_of({n: path.read_bytes() for n, path in paths.items() if path.exists()})
+    if signer is not None:
+        signer.sign(content, clients, number, RECORD, digest_of(content), [NO_SUM])
+    return content
+
+
 def send(
-    grid: Grid, folder: Path, enrolment: Enrolment, clients: Collection[int], seconds: float
+    grid: Grid,
+    content: RecordDict,
+    enrolment: Enrolment,
+    clients: Collection[int],
+    seconds: float,
 ) -> tuple[int, int]:
-    """Offer the model in ``folder`` to the devices of ``clients`` that are online.
+    """Send an offer to the devices of ``clients`` that are online.
 
     Args:
         grid: by which devices are reached.
-        folder: the run's ``model/``.
+        content: the offer (``signed_content``).
         enrolment: which device hosts whom.
         clients: those that took part.
         seconds: to wait for answers.
@@ -63,8 +92,6 @@ def send(
     Returns:
         How many devices were sent the model, and how many have answered.
     """
-    files = {name: folder / name for name in FILES}
-    content = content_of({n: file.read_bytes() for n, file in files.items() if file.exists()})
     online = enrolment.client_ids(grid.get_nodes())
     messages = [
         Message(content, dst_node_id=node, message_type="query", group_id=RECORD)

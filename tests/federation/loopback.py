@@ -274,11 +274,14 @@ class SimulatedRuns:
     """`flwr run` on simulated SuperNodes, with a SuperLink of its own.
 
     Its files are in ``folder``. It stays between runs, and ``close`` ends it by its process id.
+
+    Attributes:
+        environment: what every command is started with.
     """
 
     def __init__(self, folder: Path) -> None:
         self._port = str(free_port())
-        self._environment = {
+        self.environment = {
             **os.environ,
             "FLWR_HOME": str(folder),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": self._port,
@@ -306,7 +309,7 @@ class SimulatedRuns:
         command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
         for _ in range(4):  # a busy machine does not start a SuperLink within Flower's 15 s
             is_late = False
-            for line in lines_of(command, self._environment, folder or app):
+            for line in lines_of(command, self.environment, folder or app):
                 is_late |= "Failed to start local SuperLink within" in line
                 yield line
             if not is_late:

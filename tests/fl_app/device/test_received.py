@@ -4,11 +4,12 @@ Every refusal is answered with the same bytes as an acceptance, and charges noth
 """
 
 import csv
+import gc
 import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
+import fl_app.run.hosts
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.overrides import to_run_config
@@ -28,6 +30,9 @@ from fl_app.run.model_folder import KEY, SavedModel
 from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
 from murmur.learning.data.datasets import digits
+from murmur.privacy.run_header import RunHeader, ServerKey
+from murmur.random import experiment_rng
+from murmur.round.signed import QuestionSigner
 from tests.federation.loopback import POLICY
 from tests.fl_app.device.test_devices import run_devices
 from tests.node_keys import openssh
@@ -109,10 +114,12 @@ class Past:
         }
 
 
-def past(files, folder, *more):
+def past(files, folder, *more, **changed):
     words = ["engine=deploy", "engine.superlink=none", f"federation.enrolled={files}/enrolled.txt"]
     words += [*WORDS, SIZES, *more]
-    run_devices(files, folder, SIZES, *more, usual=WORDS)
+    run_devices(files, folder, SIZES, *more, usual=WORDS, **changed)
+    fl_app.run.hosts._local.__dict__.clear()  # as a device's process ends: its ledger is closed
+    gc.collect()
     return Past(files, folder, words)
 
 
@@ -197,6 +204,10 @@ HOSTILE = {
         "model: is not",
     ),
     "an own class": (lambda p: changed(p, own_classes=[{"target": "a.B"}]), "own_classes: is not"),
+    "another task": (
+        lambda p: changed(p, task={"kind": "regression", "low": 0.0, "high": 1.0}),
+        "task: devices take part in classification",
+    ),
     "features": (
         lambda p: changed(p, features={"_target_": "murmur.learning.features.encoder.encoder"}),
         "features: is not",
@@ -297,6 +308,23 @@ def test_many_offers_charge_nothing_and_leave_one_model(finished):
     finished.offer(offer.content_of(finished.sent))
 
 
+def test_a_model_that_is_altered_anywhere_is_refused_or_whole(finished):
+    """Whatever becomes of its bytes, the answer is the same and what lies there can be used."""
+    rng = experiment_rng(0, "altered offers")
+    sent = finished.sent[offer.WEIGHTS]
+    ledger = finished.kept()["ledger.sqlite"]
+    for _ in range(40):
+        altered = bytearray(sent)
+        for place in rng.integers(0, len(sent), 3):
+            altered[place] = rng.integers(256)
+        content = offer.content_of({offer.WEIGHTS: bytes(altered)})
+        assert finished.offer(content) == offer.answer().deflate()
+        found, _ = received.received_model(finished.state)
+        assert np.isfinite(found.trainer.parameters()).all()
+    assert finished.kept()["ledger.sqlite"] == ledger
+    finished.offer(offer.content_of(finished.sent))
+
+
 def test_a_server_offers_without_being_told_where_epsilon_is_finite(files, tmp_path):
     """Devices that allow it have it, others have nothing; the server's run is the same."""
     words = ["privacy.noise=os", "privacy.epsilon=8", "protection=distributed"]
@@ -309,6 +337,28 @@ def test_a_server_offers_without_being_told_where_epsilon_is_finite(files, tmp_p
     assert not (silent.state / received.FOLDER).exists()
     void = past(files, tmp_path / "c")
     assert not (void.state / received.FOLDER).exists()
+
+
+def test_where_the_owner_names_servers_one_of_them_has_signed_the_offer(files, tmp_path):
+    key, stranger = ServerKey.generate(), ServerKey.generate()
+    key.save(tmp_path / "server.key")
+    more = ["federation.offer_model=any", f"federation.server_key={tmp_path}/server.key"]
+    policy = ANY.replace("servers: any", f"servers: [{key.public_key}]")
+    (tmp_path / "pinned.yaml").write_text(policy)
+    run = past(files, tmp_path, *more, policy=str(tmp_path / "pinned.yaml"))
+    assert (run.state / received.FOLDER / received.CURRENT).exists()
+    before = run.kept()
+    assert run.offer(offer.content_of(run.sent), policy) == offer.answer().deflate()
+    header = RunHeader.read((run.run.path / "header.json").read_bytes())
+    signer = QuestionSigner(stranger, replace(header, server=stranger.public_key))
+    content = offer.signed_content(run.run.path / "model", signer, [0], 2)
+    assert run.offer(content, policy) == offer.answer().deflate()
+    content = offer.signed_content(run.run.path / "model", QuestionSigner(key, header), [0], 2)
+    content[offer.RECORD] = offer.content_of({offer.WEIGHTS: b"other"})[offer.RECORD]
+    assert run.offer(content, policy) == offer.answer().deflate()
+    assert run.kept() == before
+    log = (run.state / "errors.log").read_text()
+    assert log.count("the model that it offers") == 3 and log.count("signature") >= 2
 
 
 def test_fedper_predicts_with_the_layers_that_the_device_has_kept(files, tmp_path, capsys):

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from murmur.privacy.ledger import Ledger
-from tests.federation.loopback import NAME, PROJECT, Federation, SimulatedRuns, wait_for
+from tests.federation.loopback import (
+    NAME,
+    PROJECT,
+    Federation,
+    SimulatedRuns,
+    lines_of,
+    wait_for,
+)
 from tests.murmur.flower.nodes import POLICY, run_app
 
 APP = PROJECT / "examples" / "plain_flower_app"
@@ -17,6 +24,14 @@ PATCH = APP / "three_lines.patch"
 UNPROTECTED = (
     "the clients' app is not protected, so nothing was asked of it ({} nodes); in client_app.py, "
     "in place of Flower's: from murmur.flower import ClientApp"
+)
+# What a SuperLink of the test's own needs beside what the page exports.
+OURS = (
+    "PATH",
+    "FLWR_HOME",
+    "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT",
+    "FLWR_LOCAL_CONTROL_API_PORT",
+    "FLWR_TELEMETRY_ENABLED",
 )
 UNWRAPPED = "this client answers through Murmur only and was asked for `train` without it"
 
@@ -79,6 +94,34 @@ def test_flwr_run_with_ten_nodes(tmp_path, monkeypatch, simulated):
     (stated,) = [line for line in printed.splitlines() if "privacy statement: " in line]
     statement = Path(stated.partition("privacy statement: ")[2].strip())
     assert "no owner keeps a ledger" in statement.read_text()
+
+
+@pytest.mark.federation
+def test_the_pages_commands_in_an_empty_environment(tmp_path, simulated):
+    """From a checkout to digits that the protected model reads."""
+    page = (PROJECT / "docs" / "any-flower-app.md").read_text()
+    commands = re.search("```bash\n(.*?)```", page, re.S).group(1)
+    kept = {name: value for name, value in simulated.environment.items() if name in OURS}
+    for attempt in range(4):
+        checkout = tmp_path / f"checkout-{attempt}"
+        shutil.copytree(APP, checkout / "examples" / APP.name)
+        kept["HOME"] = str(checkout)
+        command = ["bash", "-e", "-c", commands]
+        printed = "".join(lines_of(command, kept, checkout))
+        if "Failed to start local SuperLink within" not in printed:
+            break
+    assert printed.count("aggregate_train: Received 50 results and 0 failures") == 6, printed
+    assert "Traceback" not in printed
+    right, digits = re.search(r"(\d+) of (\d+) digits are right", printed).groups()
+    assert int(right) / int(digits) > 0.6, printed[-300:]
+
+
+@pytest.mark.federation
+def test_two_nodes_are_refused_in_a_sentence(tmp_path, simulated):
+    printed = simulated.run(copied(tmp_path / "app", "server", "client"), 2)
+    assert "2 nodes: a sum needs at least 3, of which one may side with the server" in printed
+    assert "min_train_nodes=3" in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.federation
