@@ -47,6 +47,7 @@ PATHS = (
     "model.start",
     "model.weights",
     "federation.enrolled",
+    "federation.server_key",
     "federation.peers",
     "privacy.policy",
 )

@@ -1,7 +1,8 @@
 """What messages weigh, counted as if each client had a node of its own.
 
 A simulation puts many clients on one node, which sums them, and devices do not. What counts is the
-content of each client's own messages, without the transport's framing. They are the ``bytes_down``
+content of each client's own messages, without the transport's framing and the server's signatures
+(about 200 bytes, and the run's header once for each client). They are the ``bytes_down``
 and ``bytes_up`` of a round.
 """
 
@@ -12,6 +13,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from murmur.learning.codec import Codec
 from murmur.round.cohorts import Weigh
+from murmur.round.task import SIGNED
 
 _HEADER = 128  # bytes before an array in NumPy's format
 
@@ -28,14 +30,14 @@ def request_size(content: RecordDict, clients: Sequence[int]) -> int:
     is whose, for each of ``clients``; all else is sent to each.
     """
     total = len(clients) * _array_bytes(content)
-    for record in content.config_records.values():
+    for name, record in content.config_records.items():
+        if name == SIGNED:
+            continue
         plain: dict[str, Any] = dict(record)
         messages = plain.pop("messages", None)
         alone = _Alone(plain)
         for place, client in enumerate(clients):
-            own: dict[str, Any] = {}
-            if "clients" in plain:
-                own["clients"] = [client]
+            own: dict[str, Any] = {"clients": [client]}
             if messages is not None:
                 own |= {"messages": [messages[plain["which"][place]]], "which": [0]}
             alone.add(own)

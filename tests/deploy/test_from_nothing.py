@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ ORDER = [
     "server: install",
     "server: certificates",
     "server: start the SuperLink",
+    "server: a key that signs what it asks",
     "server: is anything missing?",
     "device: install, in a checkout",
     "device: a key of its own, and a secret for its two processes",
@@ -195,6 +197,10 @@ def set_up(server: Machine, devices: list[Machine]) -> None:
                 server.type(name)
         elif name.startswith("server"):
             server.type(name)
+            if name.startswith("server: a key"):
+                for device in devices:
+                    public = (server.folder / "asking.key.pub").read_text().strip()
+                    device.environment["SERVER_KEY"] = public
         else:
             for device in devices:
                 (device.begin if name.startswith("device: start") else device.type)(name)
@@ -227,6 +233,10 @@ def test_three_devices_learn_twice_from_nothing_and_know_what_is_left(machines):
             with Ledger(ledger_of, create=False) as ledger:
                 ledger.verify()
                 assert len(ledger.clients()) == CLIENTS // DEVICES
+                kinds = Counter(entry.kind for entry in ledger.entries(run=folder.name))
+                assert kinds["run"] == 1 and kinds["question"] >= 1 <= kinds["confirmed"]
+                pinned = device.environment["SERVER_KEY"]
+                assert ledger.run_header(folder.name).header.server == pinned
             model, told_of_model = received_model(ledger_of.parent)
             assert told_of_model.startswith(f"run {folder.name}, received ")
             images = digits().test.images[:50]

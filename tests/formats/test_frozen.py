@@ -96,6 +96,16 @@ def test_a_ledger_verifies(kept):
         assert [len(ledger.events(client)) for client in ledger.clients()] == [2, 2, 2, 2]
 
 
+def test_a_ledger_of_format_3_has_what_was_asked_confirmed_and_closed(tmp_path):
+    path = shutil.copytree(FILES / "ledger-3", tmp_path / "kept") / "ledger.sqlite"
+    with Ledger(path, create=False) as ledger:
+        ledger.verify()
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds == ["run", "question", "charge", "charge", "answer", "confirmed", "closed"]
+        assert ledger.run_header("kept").header.algorithm == "nbafl"
+        assert [len(ledger.events(client)) for client in ledger.clients()] == [1, 1]
+
+
 def test_a_model_predicts_the_classes_that_it_predicted(kept):
     inputs = np.load(kept / "inputs.npy")
     said = json.loads((kept / "predicted.json").read_text(encoding="utf-8"))

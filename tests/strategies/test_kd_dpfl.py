@@ -213,7 +213,11 @@ def test_checkpoint_holds_the_labels():
 
 def label_charges(folder):
     with Ledger(folder / "ledger.sqlite", create=False) as ledger:
-        return [entry for entry in ledger.entries() if entry.purpose == "label"]
+        return [
+            entry
+            for entry in ledger.entries()
+            if entry.purpose == "label" and entry.kind == "charge"
+        ]
 
 
 def test_a_run_labels_once_then_trains(tmp_path):
