@@ -75,6 +75,8 @@ THOROUGH = (
     "tests/fl_app/test_damaged_files.py",
     "tests/strategies/test_nbafl.py",
     "packages/murmur-guard/tests/test_sandbox.py",
+    "packages/murmur-guard/tests/test_attacks.py",
+    "packages/murmur-guard/tests/test_trial.py",
     "tests/research/test_frontier.py",
     "packages/murmur-report/tests/research/test_audited_runs.py",
 )

@@ -9,7 +9,7 @@ from fl_app.device.api import FAIL, OK, WARN, Check, attempt, policy_file
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard.guard import LOOK_SECONDS, require_apart, require_few
-from murmur_guard.sandbox import bubblewrap_version, missing
+from murmur_guard.sandbox import bubblewrap_version, cgroup, missing
 from murmur_guard.trial import try_app
 
 
@@ -26,7 +26,7 @@ def guard_checks(folder: Path, run: bool = False) -> Iterator[Check]:
     if rules is None:
         yield Check("guard", FAIL, f"{path} has no `guard`", "see docs/any-flower-app.md")
     yield isolation()
-    yield limits(os.geteuid())
+    yield limits(os.geteuid(), cgroup())
     if rules is not None:
         yield attempt("apps' data", "correct guard.data", _apps_data, folder, rules)
     if rules is not None and run:
@@ -42,14 +42,20 @@ def isolation() -> Check:
     return Check("isolation", OK, f"bubblewrap {version}, filter for {platform.machine()}")
 
 
-def limits(user: int) -> Check:
+def limits(user: int, delegated: Path | None) -> Check:
     """Checks who counts an app's processes: the kernel at once, or the Guard from time to time.
 
-    ``user``: the effective id of the account that runs the Guard.
+    Args:
+        user: the effective id of the account that runs the Guard.
+        delegated: the cgroup that was delegated to it; None where there is none.
     """
+    if delegated is not None:
+        return Check("limits", OK, f"of the kernel, for all of an app together, in {delegated}")
     if user == 0:
         found = f"root: the Guard counts processes every {LOOK_SECONDS:g} s, the kernel does not"
-        return Check("limits", WARN, found, "run it under an account of its own")
+        return Check(
+            "limits", WARN, found, "run it under an account of its own, or in a cgroup of its own"
+        )
     return Check("limits", OK, "of the kernel, for each process and for all of this account")
 
 

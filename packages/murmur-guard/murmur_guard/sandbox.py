@@ -28,6 +28,7 @@ OWN_FOLDER = "/tmp"
 """Where a locked process writes."""
 
 MIN_VERSION = (0, 8)
+_GUARDS = "guard"  # the cgroup of this process itself, where one was delegated
 OVERLAY_VERSION = (0, 11)
 """From which bubblewrap on a process may write anywhere in the folders that it reads."""
 
@@ -36,6 +37,8 @@ MAX_ENTRIES = 500
 
 _TO_GET = "packages/murmur-guard/README.md says how to let it"
 _HERE = Path(__file__).parent
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 _LISTS = configparser.ConfigParser()
 _LISTS.read_string((_HERE / "sandbox.ini").read_text(encoding="utf-8"))
 
@@ -129,17 +132,63 @@ def arguments(sandbox: Sandbox) -> list[str]:
     return [*words, "--remount-ro", "/proc", "--remount-ro", "/", "--chdir", OWN_FOLDER]
 
 
+def cgroup() -> Path | None:
+    """Returns the cgroup that was delegated to this process; None where there is none.
+
+    Those of locked processes are made in it. A cgroup that limits others has no process of its own,
+    so this one moves into one below it.
+    """
+    lines = _OWN_CGROUP.read_text().splitlines()
+    [name] = [line[3:] for line in lines if line.startswith("0::")] or ["/"]
+    own = _CGROUPS / name.strip("/")
+    moved = own.name == _GUARDS
+    if moved:
+        own = own.parent
+    try:
+        if os.getxattr(own, "user.delegate") != b"1":
+            return None
+        if moved:
+            return own
+        (own / _GUARDS).mkdir(exist_ok=True)
+        (own / _GUARDS / "cgroup.procs").write_text("0")
+        (own / "cgroup.subtree_control").write_text("+memory +pids")
+    except OSError:  # not delegated, or others are in it
+        return None
+    return own
+
+
+def _held(sandbox: Sandbox, process: int) -> Path | None:
+    """The cgroup that holds ``process`` and all that it starts; None where there is none.
+
+    Files count as memory there, for they are in no other place.
+    """
+    above = cgroup()
+    if above is None:
+        return None
+    own = above / f"app-{process}"
+    own.mkdir(exist_ok=True)
+    (own / "memory.max").write_text(str(sandbox.memory + sandbox.disk))
+    with suppress(OSError):  # a kernel without swap
+        (own / "memory.swap.max").write_text("0")
+    (own / "memory.oom.group").write_text("1")
+    (own / "pids.max").write_text(str(sandbox.processes))
+    (own / "cgroup.procs").write_text(str(process))
+    return own
+
+
 class Locked:
     """A locked process and all that it has started.
 
     Attributes:
         process: bubblewrap's own, whose pipes are those of the locked process.
         group: process group of all that is locked in, which it cannot leave.
+        cgroup: the one that limits them together; None where the kernel counts each alone.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], group: int) -> None:
         self.process = process
         self.group = group
+        self.cgroup: Path | None = None
         self._first = os.pidfd_open(group)  # with which the kernel ends all others
 
     def end(self) -> None:
@@ -152,6 +201,9 @@ class Locked:
         os.close(self._first)
         with suppress(ChildProcessError):
             os.waitpid(self.group, 0)
+        if self.cgroup is not None:
+            with suppress(OSError):  # an empty one that stays limits nobody
+                self.cgroup.rmdir()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -200,7 +252,12 @@ def start(
             _, said = process.communicate()
             raise OSError(said.decode(errors="replace").strip() or "bwrap ended at once")
         locked = Locked(process, json.loads(text)["child-pid"])
-        _limit(sandbox, locked.group)
+        try:
+            _limit(sandbox, locked.group)
+            locked.cgroup = _held(sandbox, locked.group)
+        except OSError:
+            locked.end()
+            raise
         begin.write(b"x")
     return locked
 

@@ -158,6 +158,56 @@ def test_all_of_an_app_is_ended_where_it_takes_too_much(code, said):
     assert re.search(said, ended(code, **limits))
 
 
+@pytest.fixture
+def cgroups(tmp_path, monkeypatch):
+    """A delegated cgroup, as files in its shape."""
+    own = tmp_path / "cgroups" / "murmur.service"
+    own.mkdir(parents=True)
+    (tmp_path / "own").write_text("4:memory:/elsewhere\n0::/murmur.service\n")
+    monkeypatch.setattr(sandbox, "_CGROUPS", tmp_path / "cgroups")
+    monkeypatch.setattr(sandbox, "_OWN_CGROUP", tmp_path / "own")
+    return own
+
+
+def delegate(own):
+    try:
+        os.setxattr(own, "user.delegate", b"1")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+
+
+def test_a_cgroup_that_was_not_delegated_is_left_alone(cgroups):
+    assert sandbox.cgroup() is None
+    assert list(cgroups.iterdir()) == []
+
+
+def test_a_delegated_cgroup_limits_all_of_an_app_together(cgroups, tmp_path, monkeypatch):
+    delegate(cgroups)
+    assert sandbox.cgroup() == cgroups
+    assert (cgroups / "guard" / "cgroup.procs").read_text() == "0"
+    assert (cgroups / "cgroup.subtree_control").read_text() == "+memory +pids"
+    (tmp_path / "own").write_text("0::/murmur.service/guard\n")  # where it is from now on
+    assert sandbox.cgroup() == cgroups
+    gone = []
+    monkeypatch.setattr(
+        Path, "rmdir", lambda path: gone.append(path)
+    )  # here it holds files, there it does not
+    limits = sandbox.Sandbox((), 1 << 30, 1 << 20, 7, 9)
+    with open(os.devnull, "rb") as nothing:
+        locked = sandbox.start(limits, ["/bin/true"], {}, nothing)
+    locked.end()
+    (own,) = gone
+    assert own == cgroups / f"app-{locked.group}"
+    found = {path.name: path.read_text() for path in own.iterdir()}
+    assert found == {
+        "memory.max": str((1 << 30) + (1 << 20)),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "pids.max": "7",
+        "cgroup.procs": str(locked.group),
+    }
+
+
 @needs_root
 def test_a_crash_leaves_no_core_behind(tmp_path):
     """Neither as a file nor to the machine's own program for cores."""

@@ -1,6 +1,7 @@
 """`murmur doctor guard` says what of the isolation a machine gives, and what is to be changed."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +40,8 @@ def test_what_is_missing_fails_in_one_sentence(folder, monkeypatch):
 
 @pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
 def test_who_counts_an_apps_processes_is_said(user, status):
-    assert guard_doctor.limits(user).status == status
+    assert guard_doctor.limits(user, None).status == status
+    assert guard_doctor.limits(user, Path("/sys/fs/cgroup/guard.service")).status == OK
 
 
 def test_a_policy_without_rules_for_apps_fails(folder):
