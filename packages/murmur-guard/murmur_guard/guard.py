@@ -393,9 +393,10 @@ class _Watched:
 
         What the kernel counts for each process, this counts for all of them.
         """
-        processes, memory, files, disk = _taken(self._locked.group)
-        if processes > self._rules.processes:
-            raise AppError(f"the app has {processes} processes")
+        processes = _processes(self._locked.group)
+        if len(processes) > self._rules.processes:
+            raise AppError(f"the app has {len(processes)} processes")
+        memory, files, disk = _taken(processes)
         if memory > self._rules.memory:
             raise AppError(f"the app has {memory >> 20} MiB of memory")
         if files > _MAX_FILES:
@@ -404,27 +405,33 @@ class _Watched:
             raise AppError(f"the app has {disk >> 20} MiB of files")
 
 
-def _taken(group: int) -> tuple[int, int, int, int]:
-    """How many processes ``group`` has, their memory, their files, and the bytes of these.
-
-    Memory is what no file holds as well. Files lie in their own folder, or over those that they
-    read, which a root of memory holds.
-    """
-    count = 0
-    memory = 0
-    files = 0
-    disk = 0
+def _processes(group: int) -> list[Path]:
+    """The places in /proc of all processes of ``group``."""
+    found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):  # it has ended
             # After the name, which may hold anything: state, parent, process group.
             fields = (place / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) != group:
-                continue
-            count += 1
+            if int(fields[2]) == group:
+                found.append(place)
+    return found
+
+
+def _taken(processes: list[Path]) -> tuple[int, int, int]:
+    """The memory of processes, how many files they have made, and the bytes of these.
+
+    Memory is what no file holds as well. Files lie in their own folder, or over those that they
+    read, which a root of memory holds.
+    """
+    memory = 0
+    files = 0
+    disk = 0
+    for place in processes:
+        with suppress(OSError):  # it has ended
             for line in (place / "status").read_text().splitlines():
                 if line.startswith(("RssAnon:", "RssShmem:")):
                     memory += int(line.split()[1]) << 10
             held = [os.statvfs(f"{place}/root{folder}") for folder in ("/", OWN_FOLDER)]
             files = max(files, sum(each.f_files - each.f_ffree for each in held))
             disk = max(disk, sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in held))
-    return count, memory, files, disk
+    return memory, files, disk

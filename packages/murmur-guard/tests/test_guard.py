@@ -250,7 +250,7 @@ def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(code, s
         assert len(child.printed()) <= guarding._LOG
     finally:
         child.end()
-    assert guarding._taken(child._locked.group) == (0, 0, 0, 0)
+    assert guarding._processes(child._locked.group) == []
 
 
 def test_a_reply_is_taken_up_to_its_own_length():

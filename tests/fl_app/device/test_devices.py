@@ -19,6 +19,7 @@ from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from murmur.compat import flower_grid
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.run_header import ServerKey
 from murmur.round.task import REFUSED, RunError
 from tests.clock import Clock
 from tests.federation.loopback import POLICY
@@ -277,3 +278,23 @@ def test_a_sum_that_lacks_a_device_says_how_many_it_needs(files, tmp_path):
     assert "no client answered" not in said
     assert "a sum needs 3 clients, and 2 are there" in said
     assert "1 client (1): not asked: no node that hosts it is online" in said
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_devices_that_pin_the_servers_key_answer_its_runs_alone(files, tmp_path, name):
+    key = ServerKey.generate()
+    key.save(tmp_path / "server.key")
+    policy = (files / "policy.yaml").read_text()
+    pinned = policy.replace("servers: any", f"servers: [{key.public_key}]")
+    assert pinned != policy
+    (tmp_path / "policy.yaml").write_text(pinned)
+    own = {"policy": f"{tmp_path}/policy.yaml"}
+    words = [*RUNS[name], f"federation.server_key={tmp_path}/server.key"]
+    run = run_devices(files, tmp_path, *words, **own)
+    assert [row["answered"] for row in run.rows()] == [0, 3, 3]
+    with Ledger(tmp_path / "state-0" / "ledger.sqlite", create=False) as ledger:
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds[:3] == ["run", "question", "charge"]
+        assert kinds.count("confirmed") == (2 if name == "masked" else 0)
+    unsigned = run_devices(files, tmp_path, *RUNS[name], name="unsigned", **own)
+    assert [row["answered"] for row in unsigned.rows()] == [0, 0, 0]
