@@ -119,7 +119,7 @@ def private(
         if clip != "adaptive":
             raise ValueError(f"clip={clip!r}: must be a number above 0, or 'adaptive'")
         adaptive = ADAPTIVE
-        clip = adaptive.norm
+        clip = float(adaptive.norm)
     require_positive("clip", clip)
     settings = PrivacySettings(
         epsilon=epsilon,
