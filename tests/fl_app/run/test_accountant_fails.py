@@ -1,5 +1,6 @@
 """An accountant that fails after clients have answered: results and a statement stay."""
 
+import numpy as np
 import pytest
 
 from fl_app import cli
@@ -83,7 +84,7 @@ def test_its_statement_says_what_was_charged_and_that_no_epsilon_is_derived(
     assert charged["clients"] == 6
     derived = epsilon(event_from_dict(charged["event"]), said.delta).epsilon
     assert derived == pytest.approx(4, rel=1e-3)  # as the budget has it
-    card = "\n".join(end_lines(run, [0, 1], str(run.path)))
+    card = "\n".join(end_lines(run, np.array([0, 1]), str(run.path)))
     assert "no ε is derived" in card and "ε =" not in card
 
 

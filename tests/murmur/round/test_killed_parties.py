@@ -7,6 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from murmur.learning.codec import BitCodec
+from murmur.privacy.ledger import Ledger
 from murmur.round.collectors import collector_for
 from murmur.round.secure_party import SecureParties
 from murmur.round.site import SimulatedSite
@@ -30,6 +31,8 @@ class Node:
     def __init__(self, folder, clients):
         self.folder = folder
         self.clients = clients
+        with Ledger(folder / "ledger.sqlite"):  # has charged them before a sum is confirmed
+            pass
 
     def ask(self, phase, messages, settings=None, charged=True):
         """What its clients answer, by client; those that refuse are not there."""
