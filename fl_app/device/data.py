@@ -402,8 +402,8 @@ def _images(place: Path, terms: DeviceDataSpec, cache: Path, blanks: bool) -> Da
     match place.suffix.lower():
         case ".npz":
             count = terms.num_classes if terms.objective.has_classes else None
-            task = {"task": terms.objective.kind, "label_range": terms.label_range}
-            return own_data.npz(path=place, num_classes=count, **task, **rest)
+            rest |= {"task": terms.objective.kind, "label_range": terms.label_range}
+            return own_data.npz(path=place, num_classes=count, **rest)
         case ".csv":
             return own_data.csv(
                 path=place,
