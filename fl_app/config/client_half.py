@@ -19,10 +19,15 @@ from fl_app.config.overrides import flat
 READ = (
     *("strategy.name", "strategy.client", "evaluation.client", "model", "features", "privacy"),
     *("federation.num_clients", "federation.clients_per_round", "federation.num_rounds"),
-    *("federation.schedule", "seed"),
+    *("federation.schedule", "seed", "task"),
 )
-# What of it is the server's word: digests of what is public.
-_PUBLIC = ("federation.devices.public", "federation.devices.features")
+# What of it is the server's word: digests of what is public, and the range of labels.
+_PUBLIC = (
+    *("federation.devices.public", "federation.devices.features"),
+    "federation.devices.label_range",
+)
+# Left out where they say what was always so: digests and headers of older runs stay as they are.
+_USUAL = {"task": "classification", "federation.devices.label_range": None}
 # Where a model begins, for what the server sends is the model itself; and what features are fitted
 # on, for devices know the result by its digest.
 _SERVERS = ("model.start", "features.fitted_", "features.names")
@@ -53,7 +58,11 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
 
 def _started(config: DictConfig) -> dict[str, Any]:
     public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
-    return {key: _equal(value) for key, value in (*leaves(config), *public.items())}
+    return {
+        key: _equal(as_plain(value))
+        for key, value in (*leaves(config), *public.items())
+        if key not in _USUAL or value != _USUAL[key]
+    }
 
 
 def _equal(value: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from murmur.learning.objective import Objective
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
@@ -38,6 +39,8 @@ class DeviceDataSpec:
         sizes: every client's number of examples, where the federation has made them public.
         features: digest of what the run's features were fitted with (``conf/features``), if there
             are any.
+        label_range: of a regression's labels, [low, high], in place of classes.
+        labels: names of several labels, in place of classes.
 
     Raises:
         ValueError: a value is out of its range.
@@ -48,18 +51,37 @@ class DeviceDataSpec:
     public: str | None = None
     sizes: list[int] | None = None
     features: str | None = None
+    label_range: list[float] | None = None
+    labels: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.shape is not None and (len(self.shape) != 3 or min(self.shape) < 1):
             raise ValueError(f"devices.shape={self.shape}: must be [channels, height, width]")
+        try:
+            has_classes = self.objective.has_classes
+        except ValueError as error:
+            raise ValueError(f"devices.{error}") from error
+        if self.classes is not None and not has_classes:
+            raise ValueError(
+                f"devices.classes={self.classes}: label_range or labels is given too; leave one out"
+            )
         if self.classes is not None and self.num_classes < 2:
             raise ValueError(f"devices.classes={self.classes}: must be at least 2, or their names")
         if self.sizes is not None and min(self.sizes, default=0) < 1:
             raise ValueError(f"devices.sizes={self.sizes}: every client has at least one example")
 
     @property
+    def objective(self) -> Objective:
+        """The task that labels of this form are of."""
+        return Objective.of(self.label_range, self.labels)
+
+    @property
     def num_classes(self) -> int:
-        """How many classes; 0 where that is not said."""
+        """How many classes, or outputs of another task; 0 where that is not said."""
+        if self.label_range is not None:
+            return 1
+        if self.labels is not None:
+            return len(self.labels)
         if isinstance(self.classes, list):
             return len(self.classes)
         return self.classes or 0

@@ -40,6 +40,7 @@ from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")
 _DEVICES = "federation.devices."
+_FORM = ("shape", "classes", "sizes", "label_range", "labels")  # of data, in an owner's words
 _LONGEST = 100_000  # characters of a run-config
 _ODD = object()  # a value that is none: a sweep, a deletion
 
@@ -56,9 +57,10 @@ def device_config(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictCo
     """
     require_plain(run_config)
     clients = len(owner.sizes) if owner.sizes else owner.num_clients
-    return _composed(
-        tuple(to_overrides(run_config)), owner.shape, owner.classes, owner.sizes, clients
-    )
+    form = tuple((key, getattr(owner, key)) for key in _FORM)
+    config = _composed(tuple(to_overrides(run_config)), form, clients)
+    _require_owners_task(config, owner)
+    return config
 
 
 def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
@@ -134,9 +136,7 @@ def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
 @functools.lru_cache(maxsize=64)
 def _composed(
     overrides: tuple[str, ...],
-    shape: tuple[int, ...] | None = None,
-    classes: int | tuple[str, ...] | None = None,
-    sizes: tuple[int, ...] | None = None,
+    form: tuple[tuple[str, Any], ...] = (),
     num_clients: int | None = None,
 ) -> DictConfig:
     """Composes what is installed here with a server's ``overrides``, where they are allowed.
@@ -146,9 +146,7 @@ def _composed(
 
     Args:
         overrides: as Hydra writes them.
-        shape: the owner's, of one example; None on a server.
-        classes: the owner's: how many, or their names.
-        sizes: the owner's: every client's number of examples.
+        form: of the data, by key, in the owner's words; none on a server.
         num_clients: of the federation, by the owner; None: taken as the run says.
 
     Raises:
@@ -162,8 +160,8 @@ def _composed(
     # only where a server sets more than is listed.
     read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
-    terms: dict[str, Any] = {"shape": listed(shape), "classes": listed(classes)}
-    terms["sizes"] = listed(sizes)
+    terms: dict[str, Any] = dict.fromkeys(_FORM)
+    terms |= {key: listed(value) for key, value in form}
     for key, value in words.items():
         if key in limits:
             allowed = _within(key, value, limits[key])
@@ -182,6 +180,21 @@ def _composed(
             "device's federation has another number of clients"
         )
     return compose.finished(config)
+
+
+def _require_owners_task(config: DictConfig, owner: OwnerSettings) -> None:
+    """ConfigError where a run's task, or the range of its labels, is not the owner's."""
+    kind = owner.objective.kind
+    if config.task != kind:
+        raise errors.ConfigError(
+            f"task={config.task}: by its owner's word this device has labels of task={kind}"
+        )
+    told = as_plain(config.federation.devices.label_range)
+    if told != listed(owner.label_range):
+        raise errors.ConfigError(
+            f"federation.devices.label_range={told}: by its owner's word this device's labels have "
+            "another range"
+        )
 
 
 def listed(value: Any) -> Any:

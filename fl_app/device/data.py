@@ -65,14 +65,22 @@ def device_population(
         raise DeviceError("this device's node-config names no data (data=PATH)")
     if terms.shape is None or not terms.num_classes:
         raise DeviceError(
-            "this device's node-config does not say what its data are like (shape=, classes=)"
+            "this device's node-config does not say what its data are like (shape=, and classes=, "
+            "label_range= or labels=)"
         )
     if len(owner.clients) > 1 and "{client}" not in owner.data:
         raise DeviceError("this device hosts several clients; its data=PATH must hold {client}")
     channels, height, width = terms.shape
     shape = (channels, height, width)
-    nothing = Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
-    dataset = Dataset("this device's data", nothing, nothing, terms.num_classes, shape)
+    nothing = _no_examples(terms)
+    dataset = Dataset(
+        "this device's data",
+        nothing,
+        nothing,
+        terms.num_classes,
+        shape,
+        objective=terms.objective,
+    )
     sizes = None
     if terms.sizes is not None:
         sizes = tuple(terms.sizes)
@@ -153,7 +161,7 @@ class OwnData:
     _opened: dict[int, LocalData] = field(default_factory=dict)
 
     def of(self, client: int) -> LocalData:
-        """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
+        """The data of ``client``, opened once: images (n, C, H, W) or features, and labels.
 
         n is the published number where there is one: what is missing is blank, and what is too much
         is left out from the end.
@@ -175,7 +183,7 @@ class OwnData:
         Zeros with label 0, or the features of zeros. A client answers with them where none of its
         data can be read or trained on: whether a device answers must not depend on its data.
         """
-        return self._data_of(self._nothing(), client)
+        return self._data_of(_no_examples(self.terms), client)
 
     def place(self, client: int) -> str:
         """Where the data of ``client`` lie."""
@@ -211,7 +219,7 @@ class OwnData:
             found = self.read(client)
         except Exception as error:  # of whatever kind: it is about what lies in a file
             log_error(self.folder, f"the data of client {client}, now blank records", error)
-            return self._nothing()
+            return _no_examples(self.terms)
         if found.blanks:
             said = DataError(in_short(found.blanks, len(found.train)))
             log_error(self.folder, f"the data of client {client}", said)
@@ -228,15 +236,16 @@ class OwnData:
             lacking = size - len(images)
             zeros = np.zeros((lacking, *images.shape[1:]), np.float32)
             images = np.concatenate([images, zeros])
-            labels = np.concatenate([labels, np.zeros(lacking, np.int64)])
+            blank = self.terms.objective.blank_labels(lacking, self.terms.num_classes)
+            labels = np.concatenate([labels, blank])
         seen = images
         if self.features is not None and self.fitted is not None:
             seen, labels = self._seen(images, labels, client)
         return LocalData(seen, labels, np.arange(size), sources=images)
 
     def _seen(
-        self, images: NDArray[np.float32], labels: NDArray[np.int64], client: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        self, images: NDArray[np.float32], labels: NDArray[Any], client: int
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """The run's features of ``images``, and ``labels``; rows that have none are blank."""
         assert self.features is not None and self.fitted is not None
         bad = Blanks(allowed=True)
@@ -252,11 +261,6 @@ class OwnData:
             bad.clear(labels)
         return found, labels
 
-    def _nothing(self) -> Examples:
-        """No examples, of the owner's shape."""
-        shape = tuple(self.terms.shape or ())
-        return Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
-
     def _size(self, client: int) -> int | None:
         """How many examples were published; None: nothing was. DataError: not of this client."""
         sizes = self.terms.sizes
@@ -265,6 +269,13 @@ class OwnData:
         if client >= len(sizes):
             raise DataError(f"sizes in this device's node-config: lacks client {client}")
         return sizes[client]
+
+
+def _no_examples(terms: DeviceDataSpec) -> Examples:
+    """No examples, of the owner's shape and task."""
+    shape = tuple(terms.shape or ())
+    labels = terms.objective.blank_labels(0, terms.num_classes)
+    return Examples(np.zeros((0, *shape), np.float32), labels)
 
 
 def require_readable(node_config: Mapping[str, Any], folder: Path) -> None:
@@ -306,7 +317,13 @@ def _tell_of_columns(data: OwnData, client: int) -> None:
 
 def terms_of(owner: OwnerSettings) -> DeviceDataSpec:
     """Returns the form of the data in the owner's words; ValueError where that cannot be."""
-    return DeviceDataSpec(listed(owner.shape), listed(owner.classes), sizes=listed(owner.sizes))
+    return DeviceDataSpec(
+        listed(owner.shape),
+        listed(owner.classes),
+        sizes=listed(owner.sizes),
+        label_range=listed(owner.label_range),
+        labels=listed(owner.labels),
+    )
 
 
 def schema_of(owner: OwnerSettings) -> Schema | None:
@@ -367,6 +384,11 @@ def load_own(
             f"{place}: examples are {list(found.input_shape)}, not {list(terms.shape)} "
             "(channels, height, width)"
         )
+    if found.objective != terms.objective or found.num_classes != terms.num_classes:
+        raise DataError(
+            f"{place}: its labels have {found.num_classes} outputs of "
+            f"task={found.objective.kind}, not {terms.num_classes} of task={terms.objective.kind}"
+        )
     return found
 
 
@@ -379,7 +401,9 @@ def _images(place: Path, terms: DeviceDataSpec, cache: Path, blanks: bool) -> Da
     classes = _classes(terms)
     match place.suffix.lower():
         case ".npz":
-            return own_data.npz(path=place, num_classes=terms.num_classes, **rest)
+            count = terms.num_classes if terms.objective.has_classes else None
+            rest |= {"task": terms.objective.kind, "label_range": terms.label_range}
+            return own_data.npz(path=place, num_classes=count, **rest)
         case ".csv":
             return own_data.csv(
                 path=place,
@@ -414,7 +438,10 @@ def _columns(
         "inputs": list(schema or owner.inputs or ()),
         "schema": schema,
         "label": owner.label,
-        "classes": _classes(terms),
+        "classes": _classes(terms) if terms.objective.has_classes else None,
+        "task": terms.objective.kind,
+        "labels": terms.labels,
+        "label_range": terms.label_range,
         "length": width,  # of texts, whose shape is (1, 1, length)
         "size": [height, width],
         "channels": channels,

@@ -15,6 +15,7 @@ from fl_app.device.data import OwnData, device_population, schema_in
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.hosts import ClientHalf, build_trainer, record_key, require_usable, values_of
 from fl_app.run.population import build_features
+from fl_app.run.tasks import require_task
 from murmur.learning.process import has_compiler
 from murmur.round.host import Host
 
@@ -38,6 +39,7 @@ class DeviceHost(Host):
     """
 
     def __init__(self, config: DictConfig, site: NodeSettings) -> None:
+        require_task(config)
         self.config = config
         owner = site.owner
         federation: FederationSettings = build(config.federation, "federation")

@@ -8,6 +8,7 @@ policy="/etc/murmur/policy.yaml" state="/var/lib/murmur"'``). Without a policy a
 everything.
 """
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from murmur.learning.objective import Objective
 from murmur.privacy.policy import Policy, Refusal
 from murmur.round.secure_party import SecureParties
 from murmur.round.site import DeviceSite
@@ -46,6 +48,8 @@ class OwnerSettings:
         num_clients: how many clients the federation has, if its owners say so.
         inputs: names of columns, where the data are tables; None: they are no tables.
         label: name of the label's column.
+        label_range: the lower and the higher end of labels that are numbers; None: they are none.
+        labels: names of several labels, of a table's columns of 0 and 1; None: there is one.
     """
 
     clients: tuple[int, ...]
@@ -60,6 +64,13 @@ class OwnerSettings:
     num_clients: int | None = None
     inputs: tuple[str, ...] | None = None
     label: str = "label"
+    label_range: tuple[float, ...] | None = None
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """The task that the labels are of."""
+        return Objective.of(self.label_range, self.labels)
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "OwnerSettings":
@@ -81,7 +92,7 @@ class OwnerSettings:
         if shape is not None and (len(shape) != 3 or min(shape) < 1):
             raise DeviceError("shape in this device's node-config: must be such as '1,28,28'")
         sizes = _numbers(node_config, "sizes")
-        return cls(
+        found = cls(
             clients=tuple(sorted(clients)),
             data=_text(node_config, "data"),
             public=_text(node_config, "public"),
@@ -94,7 +105,31 @@ class OwnerSettings:
             num_clients=_num_clients(node_config, sizes),
             inputs=_names(node_config, "inputs"),
             label=_text(node_config, "label") or "label",
+            label_range=_reals(node_config, "label_range"),
+            labels=_names(node_config, "labels"),
         )
+        found._require_labels()
+        return found
+
+    def _require_labels(self) -> None:
+        """DeviceError where the words on labels cannot be, or not of data in such files."""
+        try:
+            task = self.objective
+        except ValueError as error:
+            name, _, said = str(error).partition("=")
+            raise DeviceError(f"{name} in this device's node-config: {said}") from error
+        if task.has_classes:
+            return
+        name = "labels" if self.label_range is None else "label_range"
+        if self.classes is not None:
+            raise DeviceError(
+                f"{name} in this device's node-config: classes is given too; leave one out"
+            )
+        if self.data is not None and self.inputs is None and not self.data.endswith(".npz"):
+            raise DeviceError(
+                f"{name} in this device's node-config: is for a table, whose columns must be named "
+                "(inputs=), or an .npz file"
+            )
 
 
 def _text(node_config: Mapping[str, Any], key: str) -> str | None:
@@ -119,6 +154,20 @@ def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None
     if not all(word.isdecimal() for word in words):
         raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
     return tuple(int(word) for word in words) or None
+
+
+def _reals(node_config: Mapping[str, Any], key: str) -> tuple[float, ...] | None:
+    """Finite numbers such as '0,60'; None where ``key`` is not set."""
+    text = _text(node_config, key)
+    if text is None:
+        return None
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = (math.nan,)
+    if not all(map(math.isfinite, found)):
+        raise DeviceError(f"{key} in this device's node-config: must be such as '0,60'")
+    return found
 
 
 def _names(node_config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:

@@ -5,8 +5,8 @@ A server sets every byte of an offer (``fl_app.run.offer``), so ``receive`` keep
 * the owner's policy allows models, of that many bytes, before anything is read;
 * this device has taken part in the run, by its own ledger, and one of the servers that the policy
   names, if it names any, has signed the offer;
-* model and features are those of the configuration that the device has agreed to, and no class or
-  file is named beside them; shapes, names and kinds of the tensors are that model's;
+* model, features and task are those that the device has agreed to, and no class or file is named
+  beside them; shapes, names and kinds of the tensors are that model's;
 * all numbers are finite, and the description is plain JSON of bounded size and depth;
 * its statement satisfies the policy. That statement is the server's word: a device has no other.
 
@@ -44,7 +44,7 @@ from fl_app.device.agreement import device_config, run_name
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run import offer
 from fl_app.run.hosts import build_model
-from fl_app.run.model_folder import FORMAT, KEY, SavedModel, settings_of
+from fl_app.run.model_folder import FORMAT, KEY, SavedModel, settings_of, task_of
 from murmur.files import locked, owner_only_folder, replace_file
 from murmur.format import format_number, printable
 from murmur.learning.array_bytes import array_from_bytes
@@ -185,11 +185,11 @@ def _require_of_run(
         "own_classes": [],
         "num_classes": terms.num_classes,
         "features_digest": terms.features,
+        "task": task_of(terms.objective).get("task"),
     }
-    if "task" in about:
-        raise OfferError("task: devices take part in classification")
+    told = {"task": None, **about}
     for key, value in agreed.items():
-        if about[key] != value:
+        if told[key] != value:
             raise OfferError(f"{key}: is not that of the run that this device has agreed to")
     _require_input(about["input"], terms.shape, config)
     classes = about["classes"]

@@ -25,6 +25,7 @@ from fl_app.device.agreement import overrides_for_devices
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
 from murmur.files import owner_only
+from murmur.learning.data.examples import Dataset
 from murmur.round.task import RunError
 from murmur.settings import settings
 
@@ -147,8 +148,8 @@ class DeployEngine:
 def device_overrides(overrides: list[str]) -> list[str]:
     """All that devices read of a run: what they are asked for, and what the pool is.
 
-    From the server's data come the form of an image, the number of classes or their names, and
-    digests of pool and features, where the overrides leave them null. No data are among them. The
+    From the server's data come the form of an image and of its label, and digests of pool and
+    features, where the overrides leave them null. No data are among them. The
     rest are the choices of files and those values that a server may set (``server_may_set``).
 
     Args:
@@ -170,11 +171,7 @@ def device_overrides(overrides: list[str]) -> list[str]:
     people = image_population(config)
     fitted = population(config).fitted
     found: dict[str, object] = {"shape": list(people.dataset.input_shape)}
-    numbered = tuple(map(str, range(people.dataset.num_classes)))
-    if people.dataset.classes in (None, numbered):
-        found["classes"] = people.dataset.num_classes
-    else:
-        found["classes"] = list(people.dataset.classes or ())
+    found |= _labels_of(people.dataset)
     if len(people.public):
         found["public"] = pool_digest(people.public)
     if fitted is not None:
@@ -186,6 +183,19 @@ def device_overrides(overrides: list[str]) -> list[str]:
     ]
     chosen = overrides_for_devices(config, compose.choices(overrides))
     return [*public, *(word for word in chosen if word not in overrides)]
+
+
+def _labels_of(dataset: Dataset) -> dict[str, object]:
+    """The form of a data set's labels, as ``federation.devices`` has it."""
+    objective = dataset.objective
+    numbered = tuple(map(str, range(dataset.num_classes)))
+    if objective.kind == "regression":
+        return {"label_range": [objective.low, objective.high]}
+    if objective.kind == "multilabel":
+        return {"labels": list(dataset.classes or numbered)}
+    if dataset.classes in (None, numbered):
+        return {"classes": dataset.num_classes}
+    return {"classes": list(dataset.classes or ())}
 
 
 def copy_app(project: Path, folder: Path) -> Path:

@@ -75,7 +75,7 @@ def describe(
         "input_shape": list(data.input_shape),
         "num_classes": data.num_classes,
         "classes": list(names) if len(names) == data.num_classes else None,
-        **_task_of(data.objective),
+        **task_of(data.objective),
         "input": _without_paths("input", _input(plain["dataset"], images)),
         "features_digest": digest,
         **settings_of(config),
@@ -86,8 +86,8 @@ def describe(
     }
 
 
-def _task_of(objective: Objective) -> dict[str, Any]:
-    """A task other than classification, with the range of a regression's labels."""
+def task_of(objective: Objective) -> dict[str, Any]:
+    """A task other than classification, as ``describe`` keeps it, with the range of its labels."""
     return {} if objective.has_classes else {"task": asdict(objective)}
 
 

@@ -274,7 +274,7 @@ def _images(description: str) -> Population:
         dataset = _taught(dataset, config.dataset)
     size = federation.public_size(len(dataset.train))
     if terms is not None:
-        _require_same_classes(dataset, terms)
+        _require_same_labels(dataset, terms)
         rows = _pool(dataset, size, config.seed)
         return Population(dataset, dataset.train.images[rows], (), _sizes(terms), rows)
     if size >= len(dataset.train):
@@ -454,18 +454,28 @@ def _sizes(terms: settings.DeviceDataSpec) -> tuple[int, ...] | None:
     return None if terms.sizes is None else tuple(terms.sizes)
 
 
-def _require_same_classes(dataset: Dataset, terms: settings.DeviceDataSpec) -> None:
-    """ConfigError where the server's test set numbers the classes otherwise than devices do.
+def _require_same_labels(dataset: Dataset, terms: settings.DeviceDataSpec) -> None:
+    """ConfigError where the server's test set has or numbers its labels otherwise than devices do.
 
     Numbers 0, 1, ... fit any names.
     """
-    numbers = tuple(map(str, range(dataset.num_classes)))
-    if not isinstance(terms.classes, list) or dataset.classes in (None, numbers):
-        return
-    if tuple(map(nfc, terms.classes)) != dataset.classes:
+    objective = dataset.objective
+    told = [getattr(terms, key) for key in ("classes", "label_range", "labels")]
+    if told != [None] * 3 and terms.objective != objective:
         raise errors.ConfigError(
-            f"federation.devices.classes={terms.classes}: the server's data have the classes "
-            f"{list(dataset.classes or ())}; name the same in the same order (dataset.classes)"
+            f"federation.devices.label_range={terms.label_range}: the server's data have labels of "
+            f"task={objective.kind} in {[objective.low, objective.high]}; leave "
+            "federation.devices.label_range, labels and classes null"
+        )
+    key = "classes" if objective.has_classes else "labels"
+    named = getattr(terms, key)
+    numbers = tuple(map(str, range(dataset.num_classes)))
+    if not isinstance(named, list) or dataset.classes in (None, numbers):
+        return
+    if tuple(map(nfc, named)) != dataset.classes:
+        raise errors.ConfigError(
+            f"federation.devices.{key}={named}: the server's data have the {key} "
+            f"{list(dataset.classes or ())}; name the same in the same order (dataset.{key})"
         )
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from clients.base import Client
 from fl_app.config.client_half import started_with
 from fl_app.config.errors import ConfigError
-from fl_app.config.instantiate import build, class_of, is_refusal, require
+from fl_app.config.instantiate import build, is_refusal, require
 from fl_app.config.plugins import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
@@ -32,7 +32,6 @@ from murmur.format import format_number
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.linear_model import Head
 from murmur.learning.metrics import Metric, metrics, over_owners
-from murmur.learning.objective import CLASSIFICATION
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.guarantee import departures
@@ -185,40 +184,6 @@ def planned_epsilon(strategy: CohortStrategy) -> float:
         unit=budget.protected,
         assumptions=None,
     ).epsilon
-
-
-def require_task(config: DictConfig) -> None:
-    """Refuse a task that the strategy does not say it learns, and what reads classes.
-
-    Asked before anything of a run is built, so before anybody is asked or charged.
-
-    Raises:
-        ConfigError: names the task, and what learns it.
-    """
-    task = config.task
-    strategy = class_of(config.strategy.server, "strategy")
-    learnt = vars(strategy).get("tasks", (CLASSIFICATION.kind,))
-    if task not in learnt:
-        raise ConfigError(
-            f"task={task}: strategy={config.strategy.name} learns {' or '.join(learnt)} only; "
-            "choose strategy=fedavg or one of its family, "
-            "dp_fedavg, dpsgd_fedavg or gradient_rounds"
-        )
-    if task == CLASSIFICATION.kind:
-        return
-    if config.evaluation.server is not None:
-        raise ConfigError(
-            f"task={task}: clients' protected evaluation counts classes; set evaluation=none"
-        )
-    if config.federation.devices is not None:
-        raise ConfigError(
-            f"task={task}: devices read classes only; run it in a simulation (engine=ray or inline)"
-        )
-    if config.model.get("start") in ("names", "rates"):
-        raise ConfigError(
-            f"model.start={config.model.start}: is made of classes, and task={task} has none; set "
-            "model.start=null"
-        )
 
 
 def start_of(

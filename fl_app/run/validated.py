@@ -25,6 +25,7 @@ from fl_app.run.data_card import DataCard, data_card
 from fl_app.run.population import Population, population
 from fl_app.run.results import RunFolder
 from fl_app.run.scores import leading_score
+from fl_app.run.tasks import require_task
 from fl_app.tracking import Tracker
 from murmur.privacy.accounting import Threat
 from murmur.privacy.statement_text import THREATS
@@ -65,7 +66,7 @@ class ValidatedRun:
         self.path = path
         self.overrides = list(overrides)
         self.is_started = False
-        server.require_task(config)
+        require_task(config)
         self.federation: FederationSettings = build(config.federation, "federation")
         self.privacy: PrivacySettings = build(config.privacy, "privacy")
         self.tracker: Tracker = build(config.tracking, "tracking")

@@ -337,7 +337,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     """
     from fl_app.run.hosts import build_client, build_trainer
     from fl_app.run.population import population
-    from fl_app.run.server import require_task
+    from fl_app.run.tasks import require_task
 
     if config.strategy.name != "nbafl":
         raise ConfigError(f"strategy={config.strategy.name}: the bound is NbAFL's")

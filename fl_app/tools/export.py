@@ -63,7 +63,10 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
         return written
     train = people.dataset.train
     for client, rows in enumerate(people.shards):
+        images = train.images[rows]
+        if images.shape[2:] == (1, 1):  # else read as pictures with one channel at the end
+            images = images[:, :, 0, 0]
         written.append(folder / f"client-{client}.npz")
         with open(written[-1], "wb", opener=owner_only) as file:
-            np.savez_compressed(file, images=train.images[rows], labels=train.labels[rows])
+            np.savez_compressed(file, images=images, labels=train.labels[rows])
     return written

@@ -13,6 +13,7 @@ beyond an end counts as that end in training, and as it is in scores.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -51,6 +52,29 @@ class Objective:
                 "first"
             )
 
+    @classmethod
+    def of(cls, label_range: Sequence[float] | None, labels: Sequence[str] | None) -> "Objective":
+        """The task of labels within a range, or of several labels; of classes where neither is.
+
+        Args:
+            label_range: the lower and the higher end.
+            labels: their names.
+
+        Raises:
+            ValueError: both are given, or one of them is malformed.
+        """
+        if label_range is not None and labels is not None:
+            raise ValueError(f"labels={list(labels)}: label_range is given too; leave one out")
+        if labels is not None:
+            if len(labels) < 2 or len({*labels}) < len(labels) or not all(labels):
+                raise ValueError(f"labels={list(labels)}: must be two or more names, each once")
+            return cls("multilabel")
+        if label_range is None:
+            return cls()
+        if len(label_range) != 2:
+            raise ValueError(f"label_range={list(label_range)}: must be two numbers, low and high")
+        return cls("regression", *map(float, label_range))
+
     @property
     def has_classes(self) -> bool:
         """True if each example is of one class."""
@@ -78,6 +102,12 @@ class Objective:
             raise ValueError(
                 f"labels={labels.dtype}{labels.shape}: must be float32 {shape} for task={self.kind}"
             )
+
+    def blank_labels(self, count: int, outputs: int) -> NDArray[Any]:
+        """Labels of ``count`` records that cannot be read: zeros of the task's type and shape."""
+        if self.has_classes:
+            return np.zeros(count, np.int64)
+        return np.zeros((count, outputs)[: 1 if self.kind == "regression" else 2], np.float32)
 
     def targets(self, labels: NDArray[Any], outputs: int) -> NDArray[np.float32]:
         """Targets (N, outputs) of labels of a task without classes, each within its range."""

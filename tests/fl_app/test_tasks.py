@@ -11,11 +11,13 @@ from omegaconf import OmegaConf
 
 from fl_app import api
 from fl_app.cli import main
+from fl_app.config.client_half import settings_of
 from fl_app.config.compose import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
+from fl_app.engines.deploy import device_overrides
 from fl_app.run.scores import compared_score
-from fl_app.run.server import require_task
+from fl_app.run.tasks import require_task
 from fl_app.run.validated import ValidatedRun
 from fl_app.tools.predict import write_onnx
 from strategies.fedavg import FedAvg
@@ -271,10 +273,31 @@ def test_advice_by_accuracy_is_refused(capsys):
     assert "task=multilabel: `murmur advise settings` compares" in capsys.readouterr().err
 
 
-def test_devices_refuse_a_task_before_anything_starts():
-    config = compose(["engine=deploy", "engine.superlink=x", "strategy=fedavg", "task=regression"])
-    with pytest.raises(ConfigError, match="task=regression: devices read classes only"):
-        require_task(config)
+FORMS = {
+    "regression": "federation.devices.label_range=[0.0, 300.0]",
+    "multilabel": 'federation.devices.labels=["pain", "fever", "cough"]',
+    "classification": "federation.devices.classes=2",
+}
+
+
+@pytest.mark.parametrize("task", FORMS)
+def test_devices_are_told_the_task_and_the_form_of_its_labels(task, table):
+    more = ["strategy=fedavg", "engine=deploy", "engine.superlink=x"]
+    said = device_overrides(words(table, task, *more))
+    assert FORMS[task] in said
+    assert ('task="regression"' in said) == (task == "regression")
+
+
+@pytest.mark.parametrize("wrong", ["label_range=[0,60]", "labels=[a,b,c]", "classes=10"])
+def test_a_server_whose_data_have_other_labels_hears_it_before_a_run(table, wrong):
+    more = ["strategy=fedavg", "engine=deploy", "engine.superlink=x"]
+    with pytest.raises(ConfigError, match="the server's data have labels of task=regression in"):
+        device_overrides(words(table, "regression", *more, f"federation.devices.{wrong}"))
+
+
+def test_runs_of_classes_keep_the_settings_of_their_header():
+    assert "task" not in settings_of(compose(["strategy=fedavg"]))
+    assert settings_of(compose(["strategy=fedavg", "task=regression"]))["task"] == "regression"
 
 
 class Stranger(FedAvg):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.cache import RawExamples
-from murmur.learning.data.cells import narrow
+from murmur.learning.data.cells import BOOLEANS, narrow
 from murmur.learning.data.file_errors import damaged
 from murmur.learning.objective import CLASSIFICATION, Objective
 
@@ -69,8 +69,9 @@ def array_examples(
         arrays: all that it holds.
         images_key: name of the images.
         labels_key: name of the labels.
-        blanks: notes images that are not as above. Where such may be, labels are as the file has
-            them, of any type: ``cells.number_classes`` numbers each by itself.
+        blanks: notes images that are not as above, and labels of a task without classes. Where
+            such may be, classes are as the file has them, of any type: ``cells.number_classes``
+            numbers each by itself.
         objective: the task that labels are of.
 
     Raises:
@@ -84,7 +85,7 @@ def array_examples(
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if not objective.has_classes:
-        labels = _targets(path, labels_key, labels, objective)
+        labels = _targets(path, labels_key, labels, objective, blanks)
     elif labels.ndim != 1 or labels.dtype.kind not in ("iubfU" if blanks.allowed else "iubU"):
         raise damaged(
             path,
@@ -118,25 +119,47 @@ def array_examples(
 
 
 def _targets(
-    path: Path, key: str, labels: NDArray[Any], objective: Objective
+    path: Path, key: str, labels: NDArray[Any], objective: Objective, blanks: Blanks
 ) -> NDArray[np.float32]:
-    """Labels of a task without classes, float32 (N,) or (N, L); DataError for others."""
+    """Labels of a task without classes, float32 (N,) or (N, L); DataError for others.
+
+    Where rows may be blank, texts are read too: one of them makes texts of all numbers.
+    """
     axes = 1 if objective.kind == "regression" else 2
+    if blanks.allowed and labels.dtype.kind == "U":
+        labels = _written(labels, blanks)
     if labels.dtype.kind not in "iubf" or labels.ndim != axes:
         shape = "(N,) or (N, 1)" if axes == 1 else "(N, labels)"
         raise damaged(
             path,
             f"{key} is {labels.dtype}{labels.shape}, not numbers {shape} for task={objective.kind}",
         )
-    columns = labels.reshape(len(labels), -1)
-    if not np.isfinite(columns).all():
-        raise damaged(path, f"{key} holds NaN or infinite values")
-    found = narrow(columns, f"{path}: {key}")
+    columns = labels.reshape(len(labels), math.prod(labels.shape[1:]))
+    infinite = ~np.all(np.isfinite(columns), axis=1)
+    blanks.add_all(infinite, lambda row: damaged(path, f"{key} holds NaN or infinite values"))
+    if infinite.any():
+        columns = np.where(infinite[:, None], columns.dtype.type(0), columns)
+    found = narrow(columns, f"{path}: {key}", blanks)
     if objective.kind == "regression":
         return found[:, 0]
-    other = found[(found != 0) & (found != 1)]
-    if len(other):
-        raise damaged(path, f"{key} holds {other[0]:g}; labels of task=multilabel are 0 or 1")
+    odd = (found != 0) & (found != 1)
+    blanks.add_all(
+        odd.any(axis=1),
+        lambda row: damaged(
+            path, f"{key} holds {found[row][odd[row]][0]:g}; labels of task=multilabel are 0 or 1"
+        ),
+    )
+    return found
+
+
+def _written(texts: NDArray[Any], blanks: Blanks) -> NDArray[np.float64]:
+    """The numbers that texts write, of the same shape; rows with another text are noted."""
+    found = np.zeros(texts.shape)
+    for row, own in enumerate(texts):
+        with blanks.of(row):
+            words = np.ravel(own).tolist()
+            numbers = [float(BOOLEANS.get(word, word)) for word in words]
+            found[row] = np.reshape(numbers, np.shape(own))
     return found
 
 

@@ -10,7 +10,7 @@ and a device reads its data by them.
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -237,7 +237,8 @@ def npz(
             raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
         if not objective.has_classes:
             given = test if names[2] in arrays else None
-            return _of_task(file, train, given, objective, test_fraction, split_seed)
+            train = _cleared(train, bad)
+            return _of_task(file, train, given, objective, test_fraction, split_seed, bad.rows)
         values = [*train.labels.tolist(), *test.labels.tolist()]
         known = None
         if num_classes is not None:
@@ -276,6 +277,7 @@ def _of_task(
     objective: Objective,
     test_fraction: float,
     split_seed: int,
+    blanks: Mapping[int, str],
 ) -> RawDataset:
     """Examples whose labels are no classes, and their test set; None: a share of them.
 
@@ -290,7 +292,7 @@ def _of_task(
         train, test = (train.take(half) for half in rows)
     if train.labels.shape[1:] != test.labels.shape[1:]:
         raise damaged(file, "training and test rows have different numbers of labels")
-    return RawDataset(train, test, count, objective=objective)
+    return RawDataset(train, test, count, objective=objective, blanks=blanks)
 
 
 def _npz_names(arrays: Collection[str]) -> tuple[str, ...]:
@@ -508,9 +510,16 @@ def _hold_out(
     blanks: Blanks,
 ) -> RawDataset:
     """The examples with a share of them as the test set; see ``examples.split_test``."""
-    if blanks.rows:
-        raw = RawExamples(raw.pixels.copy(), raw.labels.copy())
-        blanks.clear(raw.pixels, raw.labels)
+    raw = _cleared(raw, blanks)
     train, test = split_test(raw.labels, test_fraction, split_seed)
     count = max(2, len(classes))
     return RawDataset(raw.take(train), raw.take(test), count, classes, blanks.rows)
+
+
+def _cleared(raw: RawExamples, blanks: Blanks) -> RawExamples:
+    """``raw`` with zeros where a row could not be read."""
+    if not blanks.rows:
+        return raw
+    raw = RawExamples(raw.pixels.copy(), raw.labels.copy())
+    blanks.clear(raw.pixels, raw.labels)
+    return raw

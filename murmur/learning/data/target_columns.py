@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from murmur.learning.data.blanks import STRICT, Blanks
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.numeric_columns import numbers_of
+from murmur.learning.data.frames import kind_of
+from murmur.learning.data.numeric_columns import joined_lists, numbers_of
 from murmur.learning.objective import Objective
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def number_labels(
     Raises:
         DataError: also where a cell holds several numbers.
     """
+    if blanks.allowed and kind_of(column) is list:
+        return joined_lists(column.to_frame(), 1, place, blanks)[:, 0, 0, 0]
     found = numbers_of(column, place, blanks)
     if found.shape[1] != 1:
         raise DataError(f"{place}: holds lists of numbers; a label is one number")

@@ -206,7 +206,7 @@ HOSTILE = {
     "an own class": (lambda p: changed(p, own_classes=[{"target": "a.B"}]), "own_classes: is not"),
     "another task": (
         lambda p: changed(p, task={"kind": "regression", "low": 0.0, "high": 1.0}),
-        "task: devices take part in classification",
+        "task: is not that of the run",
     ),
     "features": (
         lambda p: changed(p, features={"_target_": "murmur.learning.features.encoder.encoder"}),
