@@ -77,9 +77,9 @@ class ServerKey(Signer):
         """
         if path.exists():
             raise FileExistsError(17, "is there already, and no key is overwritten", str(path))
-        replace_file(path, self.to_pem())
         words = [self.public_key, *(word for pair in self.successions for word in pair)]
         replace_file(public_file(path), f"{' '.join(words)}\n".encode())
+        replace_file(path, self.to_pem())  # last: where there is a key, there is its other half
 
     def successor(self) -> "ServerKey":
         """A new key, which this one has signed."""

@@ -157,6 +157,8 @@ TYPED: dict[str, Typed | str] = {
     "deploy/README.md": "tests/deploy/test_from_nothing.py",
     "docs/any-flower-app.md": Typed(
         read={
+            "export": "typed by tests/murmur/flower/test_plain_app.py",
+            "python -m plain_app": "typed by tests/murmur/flower/test_plain_app.py",
             "cp": "typed by tests/murmur/flower/test_plain_app.py",
             "git": "typed by tests/murmur/flower/test_plain_app.py",
             "flwr": "typed by tests/murmur/flower/test_plain_app.py",
@@ -177,6 +179,8 @@ TYPED: dict[str, Typed | str] = {
         smaller={
             "murmur dataset=table dataset.path=mails.csv": FEW,
             "murmur dataset=table dataset.path=visits.parquet": ROUND,
+            "murmur task=regression dataset=table": ROUND,
+            "murmur task=multilabel dataset=table": FEW,
         },
     ),
     "docs/data-protection.md": Typed(
@@ -382,6 +386,9 @@ def place(tmp_path):
     columns = {f"x{number}": rng.normal(size=3000) for number in range(8)}
     visits = pd.DataFrame({**columns, "patient": np.arange(3000) % 150})
     visits["ill"] = (visits["x0"] > 0).astype(int)
+    for number, label in enumerate(("pain", "fever", "cough")):
+        visits[label] = (visits[f"x{number}"] > 0).astype(int)
+    visits["days"] = (30 + 10 * visits["x0"]).clip(0, 60)
     visits.to_parquet(tmp_path / "visits.parquet")
     return tmp_path
 

@@ -43,6 +43,7 @@ INDENTED = re.compile(r"(?<=\n\n)(?: {4}\S.*\n)(?: {4,}.*\n)*")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PROGRAM = re.compile(r" *(?:[A-Z_]+=\S+ )*(?:murmur|python|make|flwr|pip) \S")
 SETTING = re.compile(r"[a-z_][\w.]*=[^|.\\]")  # a key and a value, not left open
+NOT_HERE = ("pytest", "plain_app.use")  # the second one is in the folder that the page copies
 MISSING = re.compile(r"arguments are required|expected (at least )?one argument|must be given")
 # What stands for a reader's own, and what may stand there.
 PLACEHOLDERS = {
@@ -123,7 +124,7 @@ def read(words: Sequence[str], whole: bool = True) -> None:
             _parse(functools.partial(main, rest), rest[1:], whole)
         elif program == "murmur":
             _compose(rest)
-        elif program == "python" and rest[0] == "-m" and rest[1] != "pytest":
+        elif program == "python" and rest[0] == "-m" and rest[1] not in NOT_HERE:
             _read_module(rest[1], rest[2:], whole)
         elif program == "make":
             _require(f"\n{rest[0]}:" in MAKEFILE, f"make {rest[0]}: no such target")
