@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from fl_app.config.errors import ConfigError
+from fl_app.config.settings import DeviceDataSpec
 from fl_app.device.data import OwnData
 from fl_app.device.node_settings import OwnerSettings
 from murmur.algorithms.class_moments import CENTRE
@@ -158,8 +159,8 @@ class OnDisk(Asked):
         place.mkdir(exist_ok=True)
         path, more = self.form(place, own.pixels[order], own.labels[order])
         owner = OwnerSettings((0,), str(path), None, shape=self.shape, classes=CLASSES, **more)
-        terms = SimpleNamespace(shape=list(self.shape), classes=CLASSES, num_classes=CLASSES)
-        return OwnData(owner, SimpleNamespace(**vars(terms), sizes=None), self.folder).of(0)
+        terms = DeviceDataSpec(list(self.shape), CLASSES)
+        return OwnData(owner, terms, self.folder).of(0)
 
     def pairs(self, record):
         """Tapes of neighbours, sorted in all ways in turn."""
