@@ -4,25 +4,35 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmur.flower.ask import ALGORITHM, Ask
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.protection.base import Clipping
 from murmur.privacy.run_header import PlannedPhase, RunHeader, ServerKey
 from murmur.secure_sum.settings import SecureSumSettings
+
+if TYPE_CHECKING:
+    from murmur.privacy.protection.base import Clipping  # loads SciPy
 
 COLLUDERS = 1  # clients that may side with the server
 MIN_SUM_NODES = COLLUDERS + 2  # two honest ones hide each other
 MIN_SUM_FRACTION = 0.67  # of a cohort
 EVALUATION_NOISE = 2.0  # the noise on evaluations, in that on trainings
-# A bit of half a clipping norm lengthens the vector by 3%. The paper's start, and five times its
-# learning rate: an app has tens of rounds where the paper has thousands.
-BIT_WEIGHT = 0.5
-ADAPTIVE = Clipping(norm=0.1, adaptive=True, quantile=0.5, learning_rate=1.0)
+BIT_WEIGHT = 0.5  # clipping norms: the bit of an adaptive one lengthens the vector by 3%
 SUMS = SecureSumSettings("on", threshold=None, minimum=MIN_SUM_FRACTION, colluders=COLLUDERS)
 
 Ranges = Mapping[str, tuple[float, float]]
+
+
+def adaptive_clipping() -> "Clipping":
+    """How an adaptive norm begins, and follows the median length of updates.
+
+    The start is that of Andrew et al. 2021. The learning rate is five times theirs, since an app
+    has tens of rounds where the paper has thousands.
+    """
+    from murmur.privacy.protection.base import Clipping
+
+    return Clipping(norm=0.1, adaptive=True, quantile=0.5, learning_rate=1.0)
 
 
 def named_ranges(given: Ranges | None) -> tuple[tuple[str, float, float], ...]:
@@ -50,7 +60,7 @@ class PrivacySettings:
     frozen: tuple[str, ...]
     simulated: bool
     rounds: int = 1
-    adaptive: Clipping | None = None
+    adaptive: "Clipping | None" = None
 
     def __post_init__(self) -> None:
         # An ask refuses what is out of range, before anything is started.

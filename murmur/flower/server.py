@@ -35,10 +35,10 @@ from murmur.checks import require_positive, require_probability
 from murmur.compat.flower_messages import limit_replies, pull_parts_soon
 from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import (
-    ADAPTIVE,
     MIN_SUM_NODES,
     PrivacySettings,
     Ranges,
+    adaptive_clipping,
     named_ranges,
 )
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
@@ -118,7 +118,7 @@ def private(
     if isinstance(clip, str):
         if clip != "adaptive":
             raise ValueError(f"clip={clip!r}: must be a number above 0, or 'adaptive'")
-        adaptive = ADAPTIVE
+        adaptive = adaptive_clipping()
         clip = float(adaptive.norm)
     require_positive("clip", clip)
     settings = PrivacySettings(

@@ -10,12 +10,14 @@ from numpy.testing import assert_allclose
 
 from murmur.flower import private
 from murmur.flower.ask import Ask
-from murmur.flower.privacy_settings import ADAPTIVE, BIT_WEIGHT
+from murmur.flower.privacy_settings import BIT_WEIGHT, adaptive_clipping
 from murmur.flower.server import Private
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from tests.murmur.flower.nodes import Nodes, app_of, record, without_noise
+
+ADAPTIVE = adaptive_clipping()
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5}
 MODEL = {"w": np.zeros((3, 4))}

@@ -187,6 +187,7 @@ FIELDS = {
     "epsilon": 1.0,
     "delta": 1e-6,
     "simulated": True,
+    "bit_weight": 0.5,
 }
 
 
