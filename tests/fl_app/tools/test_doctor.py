@@ -48,7 +48,7 @@ def test_device_that_lacks_nothing_passes(device, made, capsys):
 def test_device_whose_owner_does_not_say_what_its_data_are_like_fails(device, made, capsys):
     del device["shape"]
     assert doctor.main(words(device, made)) == 1
-    assert "(shape=, classes=)" in capsys.readouterr().out
+    assert "(shape=, and classes=" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
