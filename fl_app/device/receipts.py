@@ -27,10 +27,9 @@ from murmur.privacy.envelope import Envelope
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.run_header import SignedHeader
 from murmur.round.signed import read_signed
+from murmur.round.statement_file import read_envelope
 from murmur.round.task import SIGNED, Task, log_error
 from murmur.secure_sum.identity import PinnedPeers
-
-MAX_STATEMENT_BYTES = 128 * 2**20  # of its envelope
 
 
 class RequestRefusedError(ValueError):
@@ -91,7 +90,7 @@ def _statement(content: RecordDict, signed: SignedHeader) -> Envelope:
     sent = content.config_records[receipts.RECORD]["statement"]
     if set(content.config_records[receipts.RECORD]) != {"statement"} or type(sent) is not bytes:
         raise RequestRefusedError("it must hold a statement and nothing else")
-    envelope = Envelope.read(sent, MAX_STATEMENT_BYTES)
+    envelope = read_envelope(sent)
     if not envelope.is_signed_by(signed.header.server):
         raise RequestRefusedError("the statement has no valid signature by the run's server")
     return envelope

@@ -483,7 +483,7 @@ class Experiment:
         model_folder.check(self.folder.path, test, people.dataset.test.images, self.trainer)
 
     def _collect_receipts(self, grid: Grid) -> None:
-        """Ask devices for their receipts, once the statement is signed; simulations write their own.
+        """Ask devices for receipts once the statement is signed; a simulation writes its own.
 
         What goes wrong is logged: the run itself is complete.
         """
@@ -500,7 +500,8 @@ class Experiment:
                 receipts.collect(grid, content, placement.enrolment, self.folder.path, seconds)
             else:
                 clients = range(self.federation.num_clients)
-                receipts.write_simulated(self.folder.path, self._name, clients, path.read_bytes())
+                name = self._name(self.folder)
+                receipts.write_simulated(self.folder.path, name, clients, path.read_bytes())
         except Exception as error:
             log(logging.WARNING, "receipts were not all collected (%s)", in_words(error))
 

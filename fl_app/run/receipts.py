@@ -20,12 +20,12 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from murmur.files import replace_file
-from murmur.privacy.envelope import Envelope
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.receipt import RECEIPT_TYPE, RunEntries, receipt_of_all
 from murmur.privacy.strict_json import MAX_BYTES
 from murmur.round.placement import Enrolment
 from murmur.round.signed import NO_SUM, QuestionSigner
+from murmur.round.statement_file import read_envelope
 from murmur.round.task import question
 
 RECORD = "receipts"
@@ -36,7 +36,7 @@ MAX_SECONDS = 300.0  # for all answers
 _MAX_RECEIPT_BYTES = 2 * MAX_BYTES  # in base64
 
 
-def signed_request(statement: bytes, signer: QuestionSigner, clients: Iterable[int]) -> RecordDict:
+def signed_request(statement: bytes, signer: QuestionSigner, enrolment: Enrolment) -> RecordDict:
     """The message that asks for receipts.
 
     Args:
@@ -104,7 +104,7 @@ def write_simulated(folder: Path, run: str, clients: Iterable[int], statement: b
         clients: all of the federation.
         statement: the signed statement's envelope.
     """
-    digest = Envelope.read(statement, len(statement)).digest
+    digest = read_envelope(statement).digest
     with Ledger(folder / "ledger.sqlite", create=False) as ledger:
         receipt = receipt_of_all(RunEntries(ledger, run), clients, digest)
         predicate = receipt.to_predicate()
