@@ -313,6 +313,11 @@ KEYS = {
     "later": "a later job beyond its work, s",
     "whole": "the whole command, s",
     "pages": "pages found for a tensor of 64 MiB",
+    "here": "examples a second",
+    "there": "examples a second in Opacus",
+    "ratio": "ratio",
+    "first ms": "a client, ms",
+    "second ms": "a client of what it is compared with, ms",
 }
 
 
