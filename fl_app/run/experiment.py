@@ -487,21 +487,20 @@ class Experiment:
 
         What goes wrong is logged: the run itself is complete.
         """
-        rounds, placement = self.strategy.rounds, self.strategy.setup.placement
+        signer, placement = self.strategy.rounds.sums.signer, self.strategy.setup.placement
         path = self.folder.path / statement_file.FILE
-        if rounds.sums.signer is None or not path.exists():
+        if signer is None or not path.exists():
             return
         try:
             if isinstance(placement, DevicePlacement):
-                content = receipts.signed_request(
-                    path.read_bytes(), rounds.sums.signer, placement.enrolment
-                )
+                statement, enrolment = path.read_bytes(), placement.enrolment
+                content = receipts.signed_request(statement, signer, enrolment)
                 seconds = self.federation.round_timeout
-                receipts.collect(grid, content, placement.enrolment, self.folder.path, seconds)
+                receipts.collect(grid, content, enrolment, self.folder.path, seconds)
             else:
                 clients = range(self.federation.num_clients)
                 name = self._name(self.folder)
-                receipts.write_simulated(self.folder.path, name, clients, path.read_bytes())
+                receipts.write_simulated(self.folder.path, name, signer, clients, path.read_bytes())
         except Exception as error:
             log(logging.WARNING, "receipts were not all collected (%s)", in_words(error))
 

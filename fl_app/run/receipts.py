@@ -95,18 +95,23 @@ def collect(
     log(logging.INFO, "%d of %d clients gave a receipt", kept, asked)
 
 
-def write_simulated(folder: Path, run: str, clients: Iterable[int], statement: bytes) -> None:
+def write_simulated(
+    folder: Path, run: str, signer: QuestionSigner, clients: Iterable[int], statement: bytes
+) -> None:
     """Write the one receipt of a simulation in ``folder``.
 
     Args:
         folder: the run's, with its ledger.
         run: its name there.
+        signer: of the run.
         clients: all of the federation.
         statement: the signed statement's envelope.
     """
     digest = read_envelope(statement).digest
     with Ledger(folder / "ledger.sqlite", create=False) as ledger:
-        receipt = receipt_of_all(RunEntries(ledger, run), clients, digest)
+        entries = RunEntries(ledger, run)
+        entries.signed = signer.signed  # of a run that was extended the ledger has the first one
+        receipt = receipt_of_all(entries, clients, digest)
         predicate = receipt.to_predicate()
         signed = ledger.sign_envelope(RECEIPT_TYPE, receipt.subjects, predicate)
     _keep(folder, SIMULATION, signed.to_bytes())
