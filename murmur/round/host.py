@@ -248,6 +248,8 @@ class Host:
         if self.site.in_blocks:
             admit = self._allow  # a simulation's data are open
         new = list(charges.values())
+        names = {client: charge.client for client, charge in charges.items()}
+        asked = replace(asked, sums=collector.sums(names))
         outcomes = self.ledger.charge(new, admit, asked=asked, blocks=self.site.in_blocks)
         for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
             if outcome.may_compute:

@@ -98,6 +98,12 @@ class PinnedPeers:
         """The one that is pinned for it."""
         return self.keys.get(client) == key
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of a line for each client, its id and its key, in the order of ids, in hex."""
+        lines = (f"{client} {key.hex()}\n" for client, key in sorted(self.keys.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
     def require_cohort(self, terms: SumTerms) -> None:
         """SecureSumError where the terms name somebody who is not pinned, or other keys."""
         strangers = [client for client in terms.clients if client not in self.keys]
@@ -207,9 +213,12 @@ def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
 def read_peers(path: Path) -> dict[int, bytes]:
     """A client's id and its public key in hexadecimal in each line; what follows is a remark.
 
-    ValueError for a file that is anything else, names nobody, or gives a client or key twice.
+    So is a line that begins with ``#``, as in a roster. ValueError for a file that is anything
+    else, names nobody, or gives a client or key twice.
     """
-    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    text = path.read_text("utf-8")
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    lines = [words for words in lines if not words[0].startswith("#")]
     peers: dict[int, bytes] = {}
     for words in lines:
         if len(words) < 2 or not (words[0].isascii() and words[0].isdecimal()):

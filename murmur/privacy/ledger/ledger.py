@@ -6,11 +6,13 @@ refused. What ``admit`` (the owner's policy) says is asked while other writers a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from murmur.privacy.envelope import Envelope
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
 from murmur.privacy.ledger.asked import Asked, Confirmed
 from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
@@ -198,21 +200,65 @@ class Ledger:
             return _header_of(self._log, run)
 
     def confirm(self, confirmed: Sequence[Confirmed]) -> None:
-        """Keep what clients are about to sign of secure sums; what is kept already is not again."""
+        """Keep what clients are about to sign of secure sums; what is kept already is not again.
+
+        Refusal for a run that was closed: its receipts say what was confirmed.
+        """
         with self._log.writing() as transaction:
             for one in confirmed:
+                if _is_closed(self._log, one.run):
+                    raise Refusal(_closed(one.run), _CLOSED)
                 text = one.to_text()
                 where = "WHERE kind = 'confirmed' AND request = ? AND run = ? AND body = ?"
                 if self._log.find(where, one.terms, one.run, text) is None:
                     transaction.confirm(one.run, one.round, one.purpose, one.terms, text)
 
-    def close_run(self, run: str) -> None:
-        """Charge nothing more for ``run`` and give no stored reply of it; once and for all."""
+    def close_run(self, run: str, body: str = "{}", header: SignedHeader | None = None) -> str:
+        """Charge nothing more for ``run`` and give no stored reply of it; once and for all.
+
+        Args:
+            run: its name.
+            body: what its receipts are to say, as JSON.
+            header: of the run, verified, for one of which nothing was charged here.
+
+        Returns:
+            ``body``, or that with which it was closed before.
+        """
         with self._log.writing() as transaction:
-            if not _is_closed(self._log, run):
-                header = _header_of(self._log, run)
-                digest = _NO_HEADER if header is None else header.digest
-                transaction.close_run(run, digest)
+            earlier = _closing_of(self._log, run)
+            if earlier is not None:
+                return earlier.body
+            kept = _header_of(self._log, run)
+            if kept is None and header is not None:
+                transaction.begin_run(run, header.digest, header.to_text())
+                kept = header
+            transaction.close_run(run, _NO_HEADER if kept is None else kept.digest, body)
+            return body
+
+    def closing(self, run: str) -> str | None:
+        """The body of the entry that closed ``run``; None while it is open."""
+        with self._log.reading():
+            entry = _closing_of(self._log, run)
+        return None if entry is None else entry.body
+
+    def closed_runs(self) -> list[tuple[str, int, str]]:
+        """Name, position and body of each entry that closed a run, in their order."""
+        with self._log.reading():
+            rows = self._log.rows("WHERE kind = 'closed' ORDER BY position")
+            entries = [self._log.authentic(row) for row in rows]
+        return [(entry.run, entry.position, entry.body) for entry in entries]
+
+    def runs_under(self, digest: str) -> list[str]:
+        """Names of the runs that were charged first under the header with this digest."""
+        with self._log.reading():
+            rows = self._log.rows("WHERE kind = 'run' AND request = ? ORDER BY position", digest)
+            return [self._log.authentic(row).run for row in rows]
+
+    def sign_envelope(
+        self, predicate_type: str, subjects: Mapping[str, str], predicate: Mapping[str, Any]
+    ) -> Envelope:
+        """An in-toto Statement, signed by the device's key (``Envelope.of``)."""
+        return Envelope.of(predicate_type, subjects, predicate, self._log.signer)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together.
@@ -399,9 +445,15 @@ class _Batch:
         if _is_closed(self._log, run):
             return _refused(_closed(run), _CLOSED)
         asked = self._question
-        if asked is None or asked.header is None or not asked.is_binding:
+        if asked is None or asked.header is None:
             return None
         digest = asked.header.digest
+        where = "WHERE kind = 'closed' AND request = ? LIMIT 1"
+        closed = self._log.find(where, digest)
+        if closed is not None:
+            return _refused(_closed(closed.run), _CLOSED)
+        if not asked.is_binding:
+            return None
         kept = _header_of(self._log, run)
         if kept is not None and kept.digest != digest:
             return _refused(f"run {run} has another header, and a run has one", "other-header")
@@ -517,9 +569,14 @@ def _header_of(log: Log, run: str) -> SignedHeader | None:
         raise LedgerError(f"{entry}: {error}") from error
 
 
+def _closing_of(log: Log, run: str) -> Entry | None:
+    """The entry that closed ``run``."""
+    return log.find("WHERE kind = 'closed' AND run = ?", run)
+
+
 def _is_closed(log: Log, run: str) -> bool:
     """True if ``run`` was closed."""
-    return log.find("WHERE kind = 'closed' AND run = ?", run) is not None
+    return _closing_of(log, run) is not None
 
 
 def _closed(run: str) -> str:
