@@ -537,7 +537,7 @@ def loss_variance(leaf):
 
 def lattice_step(losses, spread, is_alone, is_upper):
     """A step that all labels' losses are multiples of, if there is one; else a fine one."""
-    fine = spread / (5_000 if is_upper else 500)
+    fine = spread / (1_500 if is_upper else 500)
     for divisor in range(1, 65) if losses else ():
         step = min(losses) / divisor
         if all(abs(x / step - round(x / step)) < 1e-9 for x in losses):
