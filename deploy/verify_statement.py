@@ -537,7 +537,7 @@ def loss_variance(leaf):
 
 def lattice_step(losses, spread, is_alone, is_upper):
     """A step that all labels' losses are multiples of, if there is one; else a fine one."""
-    fine = spread / (5_000 if is_upper else 500)
+    fine = spread / (1_500 if is_upper else 500)
     for divisor in range(1, 65) if losses else ():
         step = min(losses) / divisor
         if all(abs(x / step - round(x / step)) < 1e-9 for x in losses):
@@ -628,10 +628,7 @@ HEADER = (
 class Statement:
     """A signed statement with its header; what does not fit in it is said to ``report``."""
 
-    def __init__(self, path, report):
-        envelope = Envelope(content_of(path, 64 * MEGABYTE), path.name)
-        if not envelope.keys and not envelope.is_altered:
-            raise BadInputError(f"{path}: is a draft, which nobody has signed")
+    def __init__(self, envelope, path, report):
         self.report, self.digest = report, envelope.digest
         self.subjects, predicate = envelope.predicate("statement")
         spec = "format:i header:s signature:x privacy:o questions:l sums:l"
@@ -1101,7 +1098,14 @@ def verify(options, report):
     """Read and compare everything."""
     path = Path(options.statement)
     folder = path if path.is_dir() else path.parent
-    statement = Statement(path / "statement.json" if path.is_dir() else path, report)
+    path = path / "statement.json" if path.is_dir() else path
+    envelope = Envelope(content_of(path, 64 * MEGABYTE), path.name)
+    if envelope.is_altered:  # what nobody has signed is not parsed
+        report.wrong("signatures", "the run's server has not signed the statement as it is.")
+        return
+    if not envelope.keys:
+        raise BadInputError(f"{path}: is a draft, which nobody has signed")
+    statement = Statement(envelope, path, report)
     receipts, lines = Path(options.receipts or folder / "receipts"), None
     if options.receipts and not receipts.is_dir():
         raise BadInputError(f"{receipts}: is no folder")

@@ -1,13 +1,11 @@
 """A signed statement against receipts: the table of lies, bad input, and arithmetic."""
 
 import ast
-import importlib.util
 import json
 import math
 import random
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,16 +20,13 @@ from tests.deploy.receipt_worlds import (
     ANY,
     CLIENT,
     EVALUATION,
+    VERIFIER,
     Charged,
     confirmed_again,
     make,
+    verifier,
 )
 from tests.test_shape import code_lines
-
-VERIFIER = Path(__file__).parents[2] / "deploy" / "verify_statement.py"
-LOADED = importlib.util.spec_from_file_location("verify_statement", VERIFIER)
-verifier = importlib.util.module_from_spec(LOADED)
-LOADED.loader.exec_module(verifier)
 
 SHOWN, CONTRADICTED, INPUT, AGREES, UNCHECKABLE = 0, 1, 2, 3, 4
 CANNOT_SHOW = "no signature of the server is shown"
