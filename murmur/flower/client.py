@@ -58,6 +58,7 @@ from murmur.round.task import (
 )
 from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.terms import HONEST, LYING
 
 App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
@@ -186,7 +187,8 @@ class Device:
             site = SimulatedSite(
                 trials.folder_of(context.run_id, context.node_id), run, Policy.simulation()
             )
-            return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+            rules = OwnerRules(server=HONEST, peers=AnyPeers())
+            return cls(site, rules, owned=False, guarded=guarded)
         if not named:
             raise ValueError(
                 "murmur, MURMUR_DEVICE: must name the device's folder, or not be there"
@@ -204,7 +206,8 @@ class Device:
             granted.add(protocol.HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
         owned = DeviceSite(folder, run, policy)
-        rules = OwnerRules(colluders=1, peers=pinned)
+        server = HONEST if protocol.HONEST_SERVER.name in granted else LYING
+        rules = OwnerRules(colluders=1, server=server, peers=pinned)
         return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
@@ -269,6 +272,8 @@ def _answer(
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
+    # What is charged is what this ask says of the server, whatever else the owner would take.
+    rules = replace(device.rules, server=ask.server)
     app = partial(_reply, message, context, call_next)
     with Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger) as ledger:
         host = Host(
@@ -278,7 +283,7 @@ def _answer(
             client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
-            secure=replace(parties, is_on=not ask.simulated),
+            secure=replace(parties, is_on=not ask.simulated, rules=rules),
             parse=lambda content, hosted: [_task(ask, content, parties.place)],
             account=lambda client: OWNER,
         )

@@ -3,7 +3,8 @@
 A ``SecureSummation`` is one phase's, in which the server learns sums only. A cohort is divided into
 groups with a sum each. ``prepare`` exchanges keys and shares before anybody is asked to train,
 ``accept`` adds up masked contributions as they come, ``finish`` has the survivors confirm each
-other and reveal what removes each sum's masks. A group that fails costs the phase its own part
+other and reveal what removes each sum's masks. For a server that follows the protocol (``server``
+of the settings) there is no CHECK and no CONFIRM. A group that fails costs the phase its own part
 only.
 
 The summed vector is a contribution's integers (``Codec.expand``, weight included) and the weight
@@ -115,10 +116,10 @@ class SecureSummation(Summation):
             proposed |= dict.fromkeys(group.clients, group.sent)
         keys = self._next(SecureServer.keys, self.exchange.ask(Stage.ADVERTISE, proposed))
         shares = self._next(SecureServer.shares, self.exchange.ask(Stage.SHARE, keys))
-        self._next(_hear, self.exchange.ask(Stage.CHECK, shares))
+        if self._has(Stage.CHECK):
+            self._next(_hear, self.exchange.ask(Stage.CHECK, shares))
         # Of whom no doubt is left is named before anybody masks.
-        conflicts = [pair for each in self._sums for pair in each.conflicts]
-        outcome.accused |= self.sums.blame.add(outcome.accused, conflicts)
+        outcome.accused |= self.sums.blame.add(outcome.accused, self._conflicts())
         self._lists = self._next(lambda each, _: each.lists(self.sums.blame.accused), {})
         if self.journal.masked is not None:
             for each, (clients, total) in zip(self._sums, self.journal.masked, strict=True):
@@ -152,7 +153,7 @@ class SecureSummation(Summation):
             self._sum_of[client].add(client, row)
 
     def finish(self, outcome: Outcome) -> None:
-        """Phases CONFIRM and REVEAL: add every group's sum to the total.
+        """Phases CONFIRM, if there is one, and REVEAL: add every group's sum to the total.
 
         What has come in phase MASK can be asked for once only, so it is on disk before.
         """
@@ -162,13 +163,23 @@ class SecureSummation(Summation):
         if self.journal.masked is None:
             masked = [each.masked for each in self._sums]
             self.journal.keep_masked(masked, self._sums[0].asked, outcome)
-        lists = self._next(lambda each, _: each.survivors_list(), {})
-        confirmed = self.exchange.ask(Stage.CONFIRM, lists)
-        words = self._next(SecureServer.confirmations, confirmed)
-        self._next(self._reveal, self.exchange.ask(Stage.REVEAL, words))
-        outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
+        requests = self._next(lambda each, _: each.survivors_list(), {})
+        if self._has(Stage.CONFIRM):
+            confirmed = self.exchange.ask(Stage.CONFIRM, requests)
+            requests = self._next(SecureServer.confirmations, confirmed)
+        self._next(self._reveal, self.exchange.ask(Stage.REVEAL, requests))
+        found = [*self.spoiled, *self._conflicts()]
+        outcome.accused |= self.sums.blame.add(outcome.accused, found)
 
     # Helpers --------------------------------------------------------------------------------
+
+    def _has(self, stage: Stage) -> bool:
+        """True if the sums, which are all of one kind, have the ``stage``."""
+        return stage in self._sums[0].terms.stages
+
+    def _conflicts(self) -> list[tuple[int, int]]:
+        """Pairs of clients in which one has lied, as the sums have shown so far."""
+        return [pair for each in self._sums for pair in each.conflicts]
 
     def _terms(self) -> list[SumTerms]:
         """The terms of each group's sum; ValueError where the cohort is too small for them."""
