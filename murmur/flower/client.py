@@ -43,7 +43,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import Host
-from murmur.round.secure_party import SecureParties
+from murmur.round.secure_party import Request, SecureParties
 from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
     RECORD,
@@ -340,6 +340,10 @@ class _Owner(SecureParties):
         """The device's own key, by which its peers know it."""
         return identity_in(self.site.folder / "identity.key")
 
+    def placed(self, request: Request) -> SecureParties:
+        """The device at the place that ``request`` names; RequestError as for ``_parties``."""
+        return _at_place(self, list(request.messages))
+
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
     """The device in a message's sum, at the place that the message names.
@@ -348,9 +352,14 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     """
     records = content.config_records
     clients: Any = records.get(RECORD, records.get(protocol.ASKED, ConfigRecord())).get("clients")
+    return _at_place(_Owner(device.site, (), device.rules, is_on=True), clients)
+
+
+def _at_place(owner: _Owner, clients: Any) -> _Owner:
+    """``owner`` at the one place in ``clients``; RequestError where it is no list of one."""
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
-    return _Owner(device.site, clients, device.rules, is_on=True, place=clients[0])
+    return replace(owner, client_ids=clients, place=clients[0])
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:

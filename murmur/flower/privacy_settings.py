@@ -134,6 +134,18 @@ class PrivacySettings:
             successions=key.successions,
         )
 
+    def following(self, ask: Ask) -> Ask | None:
+        """Returns the ask after ``ask``, of as many clients, in the order of Flower's rounds.
+
+        None after the last round, and where the next clipping norm follows from this one's answers.
+        """
+        purpose, number = "train", ask.round + 1
+        if ask.purpose == "train" and self.metrics["evaluate"]:
+            purpose, number = "evaluate", ask.round
+        if ask.bit_weight or number > self.rounds:
+            return None
+        return self.ask(purpose, number, ask.minimum, ask.clip)
+
     def ask(self, purpose: str, number: int, minimum: int, clip: float | None = None) -> Ask:
         """Returns what round ``number`` asks of each client.
 

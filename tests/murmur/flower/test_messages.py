@@ -1,6 +1,8 @@
 """How many messages a round takes, and what a server that follows the protocol is named for."""
 
+import copy
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +10,17 @@ from flwr.serverapp.strategy import FedAvg
 
 from murmur.flower import private
 from murmur.privacy.ledger import Ledger
-from murmur.round.task import RECORD
-from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
+from murmur.round.task import AHEAD, RECORD
+from tests.murmur.flower.nodes import (
+    MODEL,
+    POLICY,
+    Nodes,
+    SilentError,
+    app_of,
+    changed,
+    record,
+    without_noise,
+)
 
 BUDGET = {"epsilon": 50.0, "delta": 1e-5, "clip": 1.0}
 GRANTED = POLICY.replace("no_invented_clients", "honest_server")
@@ -33,36 +44,105 @@ def devices(tmp_path, policy, count=5):
     return tmp_path / "devices"
 
 
-def phases(grid):
-    """How many messages of each phase arrived at all nodes together."""
-    return Counter(phase for phase in grid.phases if phase)
-
-
 class Noting(Nodes):
-    """Nodes that note of which phase each message is; None: of none."""
+    """Nodes that note each message's phase of a sum, and that each is answered alike again.
 
-    def __init__(self, *given, **named):
-        self.phases = []
+    Attributes:
+        noted: of which phase each message was that arrived.
+        away: so many nodes are not there from the first REVEAL on.
+        silent: a node whose first answers for the sum that follows are lost; None: none.
+    """
+
+    def __init__(self, *given, away=0, silent=None, **named):
+        self.noted = []
+        self.away = away
+        self.silent = silent
         super().__init__(*given, **named)
+
+    def get_node_ids(self):
+        nodes = list(super().get_node_ids())
+        if "reveal" in self.noted:
+            return nodes[: len(nodes) - self.away]
+        return nodes
 
     def _arrive(self, message, context):
         records = message.content.config_records
-        self.phases.append(records[RECORD]["phase"] if RECORD in records else None)
-        return super()._arrive(message, context)
+        place = context.node_config["partition-id"]
+        again = copy.deepcopy(message)
+        reply = super()._arrive(message, context)
+        if RECORD in records:
+            self.noted.append(records[RECORD]["phase"])
+        if AHEAD in records:
+            assert self.app(again, context).content == reply.content
+            if place == self.silent and records[AHEAD]["round"] == 2:
+                raise SilentError
+        return reply
 
 
-def test_a_server_that_follows_the_protocol_gets_the_same_sum_by_fewer_messages(
-    tmp_path, monkeypatch
+def of(grid):
+    """How many messages of each phase arrived."""
+    return Counter(grid.noted)
+
+
+@pytest.mark.parametrize(
+    ("server", "later"),
+    [
+        ("lying", ("share", "check", "mask", "confirm", "reveal")),
+        ("honest", ("share", "mask", "reveal")),
+    ],
+)
+def test_a_round_takes_five_messages_and_three_where_the_server_follows_the_protocol(
+    monkeypatch, server, later
 ):
     without_noise(monkeypatch)
-    models = {}
-    for server in ("lying", "honest"):
-        grid = Noting(app_of(changed), count=5)
-        models[server] = started(grid, server).arrays
-        both = {"check": 5, "confirm": 5} if server == "lying" else {}
-        assert phases(grid) == {"advertise": 5, "share": 5, "mask": 5, "reveal": 5, **both}
-    for name, array in models["lying"].items():
-        assert np.array_equal(array.numpy(), models["honest"][name].numpy())
+    grid = Noting(app_of(changed), count=4)
+    result = started(grid, server, rounds=3)
+    assert of(grid) == {"advertise": 4, **dict.fromkeys(later, 12)}
+    base = {name: values.copy() for name, values in MODEL.items()}
+    for _ in range(3):
+        moved = [changed(place)(base)["weights"] for place in range(4)]
+        base["weights"] = np.mean(moved, axis=0)
+    assert np.allclose(result.arrays["weights"].numpy(), base["weights"], atol=1e-4)
+
+
+def test_evaluations_between_trainings_are_advertised_for_as_well():
+    grid = Noting(app_of(), count=4)
+    own = private(FedAvg(), **BUDGET, server="honest", evaluate={"accuracy": (0, 1)})
+    own.start(grid, record(MODEL), num_rounds=2, timeout=0.5)
+    assert of(grid) == {"advertise": 4, "share": 16, "mask": 16, "reveal": 16}
+
+
+@pytest.mark.parametrize("fraction", [0.8, 0.0])
+def test_evaluations_of_others_or_of_nobody_begin_as_ever(fraction, caplog):
+    grid = Noting(app_of(), count=5)
+    strategy = FedAvg(fraction_evaluate=fraction, min_evaluate_nodes=int(5 * fraction))
+    own = private(strategy, **BUDGET, evaluate={"accuracy": (0, 1)})
+    own.start(grid, record(MODEL), num_rounds=2, timeout=0.5)
+    evaluated = 2 * int(5 * fraction)
+    assert of(grid)["reveal"] == 10 + evaluated and "lost" not in caplog.text
+    assert of(grid)["advertise"] == of(grid)["reveal"]
+
+
+def test_whoever_is_gone_when_the_next_round_comes_costs_it_a_message_and_no_more(caplog):
+    grid = Noting(app_of(), count=5, away=1)
+    started(grid, "lying", rounds=3)
+    assert of(grid)["advertise"] == 5 + 4 and of(grid)["mask"] == 5 + 4 + 4
+    assert "lost" not in caplog.text
+
+
+def test_whose_advertisement_is_lost_on_its_way_is_asked_once_more_for_it(caplog):
+    grid = Noting(app_of(), count=5, silent=2)
+    started(grid, "lying", rounds=2)
+    assert of(grid)["advertise"] == 5 + 1 and of(grid)["mask"] == 10
+    assert "lost" not in caplog.text
+
+
+def test_nothing_is_foreseen_after_the_last_round_nor_where_the_norm_follows_from_the_sum():
+    settings = private(FedAvg(), **BUDGET)._privacy_settings
+    settings = replace(settings, rounds=2)
+    first, last = (settings.ask("train", number, 4) for number in (1, 2))
+    assert settings.following(first) == last and settings.following(last) is None
+    assert settings.following(replace(first, bit_weight=0.5)) is None
 
 
 def test_a_device_takes_part_only_where_its_policy_takes_the_server_for_honest(tmp_path, caplog):
@@ -93,7 +173,7 @@ def test_a_policy_for_an_honest_server_still_takes_part_against_one_that_lies(tm
     both = POLICY.replace("no_invented", "honest_server, no_invented")
     grid = Noting(app_of(), 5, devices(tmp_path, both))
     started(grid, "lying")
-    assert phases(grid)["confirm"] == 5
+    assert of(grid)["confirm"] == 5
     assert "follows the protocol and" not in statement(tmp_path)
 
 
