@@ -60,6 +60,7 @@ TOOLS = {
     "server-key": "make the key with which a server signs what it asks, for owners to pin",
     "statement": "print a run's privacy statement for a registry, an auditor or a patient",
     "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
+    "verify": "compare a run's signed statement with what a device was asked",
 }
 
 # Tools of packages beside the core: word -> package.

@@ -37,6 +37,15 @@ def test_importing_the_packages_loads_neither_pytorch_nor_scipy():
     assert done.stdout.strip() == ""
 
 
+def test_a_sweep_that_is_finished_loads_neither_pytorch_nor_flower_nor_ray():
+    code = (
+        "import sys, fl_app.cli, fl_app.sweep.on_ray, fl_app.sweep.search, fl_app.sweep.show; "
+        "print(*sorted({'torch', 'flwr', 'ray'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 @pytest.mark.parametrize("name", STABLE)
 def test_the_page_lists_what_a_module_offers(name):
     module = importlib.import_module(name)

@@ -19,6 +19,7 @@ MACHINE = (
     "tracking",
     "about",
     "federation.offer_model",
+    "federation.roster",  # for the run header alone
     "privacy.search",  # what a choice among runs costs
     "dataset.root",
     "dataset.cache",

@@ -49,6 +49,7 @@ PATHS = (
     "federation.enrolled",
     "federation.server_key",
     "federation.peers",
+    "federation.roster",
     "privacy.policy",
 )
 # Of these, what may be a name instead: on the hub of Hugging Face, of a package, or a word.

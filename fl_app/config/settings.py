@@ -118,6 +118,8 @@ class FederationSettings:
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
         server_key: the file of the key that signs what clients are asked; None: a simulation makes
             one in its folder, and a run on devices signs nothing.
+        roster: the file of the clients that owners have agreed on (``murmur.privacy.roster``),
+            whose digest the run header names; None: it names none.
         offer_model: whether devices are sent the finished model (``fl_app.run.offer``).
     """
 
@@ -135,6 +137,7 @@ class FederationSettings:
     enrolled: str | None = None
     peers: str | None = None
     server_key: str | None = None
+    roster: str | None = None
     offer_model: Literal["never", "finite", "any"] = "finite"
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -44,7 +44,6 @@ from fl_app.config import renamed
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from fl_app.config.overrides import flat
-from fl_app.run.data_card import DataCard
 from fl_app.run.provenance import read_mapping, versions
 from fl_app.run.scores import row_scores
 from murmur.files import owner_only, owner_only_folder, replace_file
@@ -52,7 +51,10 @@ from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.data.digests import differing
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
-from murmur.round.run_state import RunState, participation_arrays
+
+if TYPE_CHECKING:
+    from fl_app.run.data_card import DataCard
+    from murmur.round.run_state import RunState
 
 _DIGESTS = "data-digests.json"
 FORMAT = 4  # of a checkpoint; another one is refused
@@ -136,7 +138,7 @@ class RunFolder:
         """``config.yaml``: the composed configuration, whose digest the checkpoint holds."""
         self._write("config.yaml", config_text(config).encode())
 
-    def save_card(self, card: DataCard) -> None:
+    def save_card(self, card: "DataCard") -> None:
         """``data.json``: what was understood of the data, and ``data.txt`` for people."""
         self._write("data.json", card.to_json())
         self._write("data.txt", f"{card}\n".encode())
@@ -263,6 +265,8 @@ class RunFolder:
 
     def save_participations(self, participations: Mapping[int, int]) -> None:
         """``participations.npz``: from it and the statement anybody finds a client's own ε."""
+        from murmur.round.run_state import participation_arrays
+
         clients, counts = participation_arrays(participations)
         content = BytesIO()
         np.savez_compressed(content, clients=clients, counts=counts)
@@ -376,7 +380,7 @@ class Checkpoint:
         data: digests of what the run has read, by part; {}: an earlier version kept none.
     """
 
-    run: RunState
+    run: "RunState"
     name: str
     settings: Mapping[str, Any]
     configs: Sequence[str]
@@ -428,6 +432,8 @@ class Checkpoint:
             raise ConfigError(f"{path}: {error}; start the run anew") from error
         if facts.get("format") != FORMAT:
             raise ConfigError(f"{path}: was written by another version of Murmur; resume it there")
+        from murmur.round.run_state import RunState
+
         return cls(
             RunState.from_arrays(arrays, facts),
             facts["name"],

@@ -10,6 +10,7 @@ from fl_app.config.client_half import settings_of
 from fl_app.config.errors import ConfigError
 from fl_app.run.validated import ValidatedRun
 from murmur.files import replace_file
+from murmur.privacy.roster import Roster
 from murmur.privacy.run_header import RunHeader, ServerKey
 from murmur.round.signed import QuestionSigner
 
@@ -65,8 +66,21 @@ def header_of(run: ValidatedRun, name: str, key: ServerKey) -> RunHeader:
         secret=cohorts.kind == "poisson",
         phases=tuple(strategy.rounds.planned_phases(run.clients.client.purposes)),
         settings=settings_of(run.config),
+        roster=_roster(run.federation.roster),
         successions=key.successions,
     )
+
+
+def _roster(path: str | None) -> str | None:
+    """Digest of the roster in the file ``path``; ConfigError where it holds none."""
+    if path is None:
+        return None
+    try:
+        return Roster.load(path).digest
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"federation.roster={path}: {error}; each line has NAME SUM_KEY LEDGER_KEY OWNER"
+        ) from error
 
 
 def _key(run: ValidatedRun) -> ServerKey | None:

@@ -32,7 +32,6 @@ from fl_app.run.scores import compared_score
 from fl_app.sweep.search import Search, is_search
 from murmur.files import owner_only_folder, replace_file
 from murmur.format import pluralize
-from murmur.round.task import in_words
 
 if TYPE_CHECKING:
     from fl_app.run.data_card import DataCard
@@ -71,7 +70,13 @@ class Job:
         Raises:
             ConfigError: they cannot be composed.
         """
-        config = compose(words)
+        return cls.composed(words, compose(words), base, trial)
+
+    @classmethod
+    def composed(
+        cls, words: Sequence[str], config: DictConfig, base: Path, trial: int = 0
+    ) -> "Job":
+        """``of`` where ``config`` is what ``words`` compose to."""
         key = job_key(config, base)
         if config.privacy.search == "charged":
             key += f"-{trial}"
@@ -135,6 +140,8 @@ class SweepFolder:
 
     def note_error(self, job: Job, why: Exception) -> None:
         """Say in the job's folder why it failed, or that the process which did it is gone."""
+        from murmur.round.task import in_words
+
         RunFolder(self.path / job.key).save_error(" ".join(in_words(why).split()))
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
@@ -210,7 +217,7 @@ class Sweep:
             name = settings_digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
             for words, config in zip(planned, configs, strict=True):
-                job = Job.of(words, Path.cwd())
+                job = Job.composed(words, config, Path.cwd())
                 if job.key not in rounds:
                     jobs.append(job)
                     rounds[job.key] = int(config.federation.num_rounds)

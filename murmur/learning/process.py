@@ -167,6 +167,7 @@ def kernels(name: str) -> ModuleType | None:
     return None
 
 
+@lru_cache
 def has_kernels() -> bool:
     """Tells whether a package of hand-written kernels is installed; loads nothing."""
     return bool(entry_points(group=KERNELS))

@@ -63,12 +63,25 @@ class Signer:
         """The signature of ``text``, 64 bytes."""
         return self._key.sign(_message(self.role, purpose, text))
 
+    def sign_plainly(self, text: bytes) -> bytes:
+        """The signature of ``text`` as it is, for a format of others that names its own purpose."""
+        return self._key.sign(text)
+
     def is_valid(self, purpose: str, text: str | bytes, signature: bytes | None) -> bool:
         """True if ``signature`` was made for ``text`` under this key.
 
         False for None and for anything that is no signature; never raises.
         """
         return is_signed(self.role, self.public_key, purpose, text, signature)
+
+
+def is_signed_plainly(key: str, text: bytes, signature: bytes) -> bool:
+    """True if ``signature`` is of ``text`` as it is by the public ``key``, in hex; never raises."""
+    try:
+        _public_key(require_public_key(key)).verify(signature, text)
+    except (InvalidSignature, TypeError, ValueError):
+        return False
+    return True
 
 
 def is_signed(

@@ -1,8 +1,8 @@
 """JSON from strangers, read so that two readers never disagree about it.
 
 Refused are duplicate keys, NaN and infinities, integers beyond 2^53 (which other readers round),
-nesting beyond 20, and more than 1 MB. Whoever signs JSON signs its bytes; they are verified before
-they come here.
+nesting beyond 20, and more than 1 MB where the caller names no other limit. Whoever signs JSON
+signs its bytes; they are verified before they come here.
 """
 
 import json
@@ -17,10 +17,13 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKET = re.compile(rb"[\[\]{}]")
 
 
-def read_strictly(content: bytes) -> Any:
-    """The value that ``content`` holds; ValueError for what is refused (head of this file)."""
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"longer than {MAX_BYTES} bytes")
+def read_strictly(content: bytes, limit: int = MAX_BYTES) -> Any:
+    """The value that ``content`` holds; ValueError for what is refused (head of this file).
+
+    ``limit``: of its length, in bytes.
+    """
+    if len(content) > limit:
+        raise ValueError(f"longer than {limit} bytes")
     _require_shallow(content)
     return json.loads(
         content.decode("utf-8"),

@@ -7,6 +7,7 @@ of what travels between the two. ``collector_for`` chooses.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event, SummedEvent
+from murmur.privacy.ledger import JoinedSum
 from murmur.round.secure_party import SecureParties, parse_request
 from murmur.round.signed import NO_SUM
 from murmur.round.task import RECORD, RequestError, RunFacts, Task, TaskError, question
 from murmur.secure_sum.client import SecureClient
-from murmur.secure_sum.terms import Stage, release_digest
+from murmur.secure_sum.terms import Stage, SumTerms, release_digest
 
 
 class Collector:
@@ -55,6 +57,10 @@ class Collector:
     def terms(self, clients: Iterable[int]) -> set[bytes]:
         """Digests of the terms of the secure sums that ``clients`` are in; ``NO_SUM`` is none."""
         return {NO_SUM}
+
+    def sums(self, clients: Mapping[int, int | str]) -> tuple[JoinedSum, ...]:
+        """The secure sums that clients are in; ``clients``: their names in the ledger by id."""
+        return ()
 
     def keep(self) -> None:
         """Put on disk what must be there before the contribution leaves; once, after all of it."""
@@ -160,6 +166,7 @@ class MaskedSum(PerClientRows):
         self.asked = question(content, kind, parties.started)
         self.charged = charged
         self._states = parties.states(self.request)
+        self._terms: dict[int, SumTerms] = {}
 
     def event(self, task: Task, codec: Codec, event: Event, weight: int) -> Event:
         """Its event, hidden among the fewest honest clients whose sum this client lets out.
@@ -185,6 +192,7 @@ class MaskedSum(PerClientRows):
         length = math.prod(codec.shape) + 1  # and its weight
         if terms.length != length:
             raise TaskError(f"length={terms.length}: this client would release {length} integers")
+        self._terms[task.client] = terms
         return SummedEvent(event, terms.honest, weight, *weights, terms.release, terms.failure)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
@@ -204,6 +212,17 @@ class MaskedSum(PerClientRows):
     def terms(self, clients: Iterable[int]) -> set[bytes]:
         """Those that the clients have accepted before."""
         return {self._load(client).terms.terms_digest for client in clients}
+
+    def sums(self, clients: Mapping[int, int | str]) -> tuple[JoinedSum, ...]:
+        """Those whose events were asked for, in the order of their first clients."""
+        joined: dict[SumTerms, dict[str, int]] = {}
+        for client, name in clients.items():
+            terms = self._terms[client]
+            joined.setdefault(terms, {})[str(name)] = bisect_left(terms.clients, client)
+        return tuple(
+            JoinedSum(terms.terms_digest.hex(), terms.minimum, terms.colluders, places)
+            for terms, places in joined.items()
+        )
 
     def keep(self) -> None:
         """That these clients have masked; SecureSumError where another message came before."""

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -245,6 +245,8 @@ class Host:
         if self.site.in_blocks:
             admit = self._allow  # a simulation's data are open
         new = list(charges.values())
+        names = {client: charge.client for client, charge in charges.items()}
+        asked = replace(asked, sums=collector.sums(names))
         outcomes = self.ledger.charge(new, admit, asked=asked, blocks=self.site.in_blocks)
         for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
             if outcome.may_compute:

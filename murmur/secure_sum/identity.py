@@ -207,9 +207,12 @@ def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
 def read_peers(path: Path) -> dict[int, bytes]:
     """A client's id and its public key in hexadecimal in each line; what follows is a remark.
 
-    ValueError for a file that is anything else, names nobody, or gives a client or key twice.
+    So is a line that begins with ``#``, as in a roster. ValueError for a file that is anything
+    else, names nobody, or gives a client or key twice.
     """
-    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    text = path.read_text("utf-8")
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    lines = [words for words in lines if not words[0].startswith("#")]
     peers: dict[int, bytes] = {}
     for words in lines:
         if len(words) < 2 or not (words[0].isascii() and words[0].isdecimal()):

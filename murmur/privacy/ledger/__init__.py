@@ -11,7 +11,7 @@ Under it ``log`` makes entries durable, ``chain`` makes changes to them visible,
 ``write_json`` write a ledger for somebody else to check.
 """
 
-from murmur.privacy.ledger.asked import Asked, Confirmed
+from murmur.privacy.ledger.asked import Asked, Confirmed, JoinedSum
 from murmur.privacy.ledger.entry import Charge, Entry, LedgerError, Outcome, Status
 from murmur.privacy.ledger.ledger import Admission, Ledger
 from murmur.privacy.ledger.replies import Reply
@@ -22,6 +22,7 @@ __all__ = [
     "Charge",
     "Confirmed",
     "Entry",
+    "JoinedSum",
     "Ledger",
     "LedgerError",
     "Outcome",

@@ -1,11 +1,43 @@
 """What a device keeps beside its charges: what it was asked, by whom, and what it confirmed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from murmur.privacy.ledger.blocks import decode_ids, encode_ids
 from murmur.privacy.ledger.entry import require_digest
 from murmur.privacy.run_header import SignedHeader
+
+
+@dataclass(frozen=True)
+class JoinedSum:
+    """A secure sum that clients of this place have joined, by its terms.
+
+    Attributes:
+        terms: digest of the sum's terms, in hex.
+        minimum: the fewest clients whose sum may be revealed.
+        colluders: how many of them may side with the server.
+        places: of each client of this place among the sum's clients, which are in order.
+    """
+
+    terms: str
+    minimum: int
+    colluders: int
+    places: Mapping[str, int]
+
+    def to_plain(self) -> list[Any]:
+        """For JSON: clients and places in blocks, both in the order of the places."""
+        clients = sorted(self.places, key=lambda client: self.places[client])
+        places = sorted(map(str, self.places.values()), key=int)
+        return [self.terms, self.minimum, self.colluders, _blocks(clients), _blocks(places)]
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> "JoinedSum":
+        """The inverse of ``to_plain``; ValueError or TypeError for anything else."""
+        terms, minimum, colluders, clients, places = plain
+        numbers = map(int, _names(places))
+        return cls(terms, minimum, colluders, dict(zip(_names(clients), numbers, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -27,16 +59,19 @@ class Asked:
     terms: tuple[str, ...] = ()
     signatures: tuple[bytes, ...] = ()
     is_binding: bool = False
+    sums: tuple[JoinedSum, ...] = ()
 
     def to_text(self) -> str:
         """The body of an entry "question": JSON with all but the header, of which the digest."""
         require_digest("question", self.question)
-        plain = {
+        plain: dict[str, Any] = {
             "question": self.question,
             "header": None if self.header is None else self.header.digest,
             "terms": self.terms,
             "signatures": [signature.hex() for signature in self.signatures],
         }
+        if self.sums:
+            plain["sums"] = [joined.to_plain() for joined in self.sums]
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
 
 
@@ -68,3 +103,16 @@ class Confirmed:
             "lists": self.lists,
         }
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
+
+
+def _blocks(names: Sequence[str]) -> list[str]:
+    """``names`` in their order: numbers that ascend as blocks, all others as they are."""
+    encoded = encode_ids(names)
+    if _names(encoded) != list(names):
+        return list(names)
+    return encoded
+
+
+def _names(blocks: Sequence[str]) -> list[str]:
+    """The inverse of ``_blocks``."""
+    return [name for block in blocks for name in decode_ids(block)]

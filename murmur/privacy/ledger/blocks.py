@@ -53,19 +53,29 @@ def decode_ids(client: str | None) -> Sequence[str]:
         return ()
     if not client.startswith(MARK):
         return (client,)
-    ranges = client.removeprefix(MARK)
-    if not _RANGES.fullmatch(ranges):
-        raise ValueError(f"client={client!r:.40}: is no list of clients")
-    names: list[str] = []
+    return list(map(str, from_ranges(client.removeprefix(MARK), MAX_BLOCK_IDS)))
+
+
+def to_ranges(numbers: Iterable[int]) -> str:
+    """Distinct ``numbers`` in one text, such as "0-99,105"; "" for none."""
+    ascending = sorted(numbers)
+    return ",".join(_ranges(ascending)) if ascending else ""
+
+
+def from_ranges(text: str, limit: int) -> list[int]:
+    """The inverse of ``to_ranges``, for at most ``limit`` numbers; ValueError for anything else."""
+    if not _RANGES.fullmatch(text):
+        raise ValueError(f"{text!r:.40}: is no list of clients")
+    numbers: list[int] = []
     last = -1
-    for part in ranges.split(","):
+    for part in text.split(","):
         begin, _, end = part.partition("-")
         first, after = int(begin), int(end or begin) + 1
-        if not (last < first < after and after - first <= MAX_BLOCK_IDS - len(names)):
-            raise ValueError(f"client={client!r:.40}: is no list of clients")
-        names.extend(map(str, range(first, after)))
+        if not (last < first < after and after - first <= limit - len(numbers)):
+            raise ValueError(f"{text!r:.40}: is no list of clients")
+        numbers.extend(range(first, after))
         last = after - 1
-    return names
+    return numbers
 
 
 def add(counts: EventCounts, more: Mapping[str, int]) -> EventCounts:

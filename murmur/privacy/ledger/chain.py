@@ -217,9 +217,12 @@ class Transaction:
         """Append: which survivors of the sum with the digest ``terms`` were confirmed."""
         self._append("confirmed", None, run, round, purpose, terms, text)
 
-    def close_run(self, run: str, digest: str) -> None:
-        """Append: nothing more of ``run`` is charged; ``digest``: of its header."""
-        self._append("closed", None, run, 0, None, digest, "")
+    def close_run(self, run: str, digest: str, text: str) -> None:
+        """Append: nothing more of ``run`` is charged; ``digest``: of its header.
+
+        ``text``: what its receipts say beside their entries.
+        """
+        self._append("closed", None, run, 0, None, digest, text)
 
     def entries(self, signer: Signer) -> list[Entry]:
         """All of them, the last one signed; that signature covers the whole commit."""

@@ -120,7 +120,7 @@ class Entry(NamedTuple):
             * "confirmed": survivors of the secure sum whose terms have the digest ``request``
               (``Confirmed``);
             * "closed": nothing more of ``run`` is charged; ``request``: digest of its header, or
-              zeros where it has none.
+              zeros where it has none; ``body``: what its receipts say beside their entries.
         client: whose release a charge is, or whose (``blocks``); None for all other kinds.
         run: the run's name on this device.
         round: the round's number; 0 for what is of a whole run.

@@ -6,11 +6,13 @@ refused. What ``admit`` (the owner's policy) says is asked while other writers a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from murmur.privacy.envelope import Envelope
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
 from murmur.privacy.ledger.asked import Asked, Confirmed
 from murmur.privacy.ledger.blocks import MARK, NOTHING, EventCounts, add, encode_ids
@@ -206,13 +208,33 @@ class Ledger:
                 if self._log.find(where, one.terms, one.run, text) is None:
                     transaction.confirm(one.run, one.round, one.purpose, one.terms, text)
 
-    def close_run(self, run: str) -> None:
-        """Charge nothing more for ``run`` and give no stored reply of it; once and for all."""
+    def close_run(self, run: str, body: str = "{}", header: SignedHeader | None = None) -> str:
+        """Charge nothing more for ``run`` and give no stored reply of it; once and for all.
+
+        Args:
+            run: its name.
+            body: what its receipts are to say, as JSON.
+            header: of the run, verified, for one of which nothing was charged here.
+
+        Returns:
+            ``body``, or that with which it was closed before.
+        """
         with self._log.writing() as transaction:
-            if not _is_closed(self._log, run):
-                header = _header_of(self._log, run)
-                digest = _NO_HEADER if header is None else header.digest
-                transaction.close_run(run, digest)
+            earlier = _closing_of(self._log, run)
+            if earlier is not None:
+                return earlier.body
+            kept = _header_of(self._log, run)
+            if kept is None and header is not None:
+                transaction.begin_run(run, header.digest, header.to_text())
+                kept = header
+            transaction.close_run(run, _NO_HEADER if kept is None else kept.digest, body)
+            return body
+
+    def sign_envelope(
+        self, predicate_type: str, subjects: Mapping[str, str], predicate: Mapping[str, Any]
+    ) -> Envelope:
+        """An in-toto Statement, signed by the device's key (``Envelope.of``)."""
+        return Envelope.of(predicate_type, subjects, predicate, self._log.signer)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together.
@@ -517,9 +539,14 @@ def _header_of(log: Log, run: str) -> SignedHeader | None:
         raise LedgerError(f"{entry}: {error}") from error
 
 
+def _closing_of(log: Log, run: str) -> Entry | None:
+    """The entry that closed ``run``."""
+    return log.find("WHERE kind = 'closed' AND run = ?", run)
+
+
 def _is_closed(log: Log, run: str) -> bool:
     """True if ``run`` was closed."""
-    return log.find("WHERE kind = 'closed' AND run = ?", run) is not None
+    return _closing_of(log, run) is not None
 
 
 def _closed(run: str) -> str:

@@ -188,7 +188,7 @@ def test_a_key_that_many_make_at_once_is_one_key(tmp_path):
 
 def test_peers_are_an_id_and_its_public_key_in_each_line(tmp_path):
     file = tmp_path / "peers"
-    file.write_text("3 " + "00" * 32 + " a hospital\n\n12 " + "ff" * 32 + "\n")
+    file.write_text("# whom we know\n3 " + "00" * 32 + " a hospital\n\n12 " + "ff" * 32 + "\n")
     assert read_peers(file) == {3: bytes(32), 12: b"\xff" * 32}
     one, other = "1 " + "00" * 32, "2 " + "00" * 32
     for wrong in (
