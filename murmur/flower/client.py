@@ -60,8 +60,12 @@ from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
 from murmur.secure_sum.terms import HONEST, LYING
 
-App = Callable[[Message, Context], Message]
-"""What answers a message without protection: an app's own function, or a locked child."""
+App = Callable[[Message, Context, str], Message]
+"""What answers a message without protection: an app's own function, or a locked child.
+
+Its last argument is the public key, in hex, of the server that has signed the message; empty where
+none has.
+"""
 
 OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
@@ -87,7 +91,10 @@ class ClientApp(FlowerClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; Flower calls it, in whichever process the client runs."""
         own_noise = self._has_noise or "opacus" in sys.modules
-        return protect(message, context, super().__call__, own_noise=own_noise)
+        app = super().__call__
+        return protect(
+            message, context, lambda asked, about, _: app(asked, about), own_noise=own_noise
+        )
 
 
 def _has_noise(mods: list[Any] | None) -> bool:
@@ -269,6 +276,8 @@ def _answer(
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
     if named.get(protocol.STARTED) != started_with(context.run_config):
         raise RequestError("run_config: this client was started with another than the others")
+    if ask.purpose == "train":
+        site.policy.check_clip(ask.clip)
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
@@ -370,9 +379,10 @@ def _task(ask: Ask, content: RecordDict, place: int) -> Task:
     return Task(ask.round, place, np.zeros(0, np.float32), {}, {}, ask.purpose, content)
 
 
-def _reply(message: Message, context: Context, call_next: App) -> Message:
+def _reply(message: Message, context: Context, call_next: App, server: str) -> Message:
     """The app's own answer to its strategy's own message, which has none of our records.
 
+    ``server``: the key of the one that has signed the message, as ``App`` has it.
     RuntimeError where the app ends its process: what it does then is as much data as a reply.
     """
     own = {
@@ -382,7 +392,7 @@ def _reply(message: Message, context: Context, call_next: App) -> Message:
     }
     asked = with_content(message.metadata, RecordDict(own))
     try:
-        return call_next(asked, context)
+        return call_next(asked, context, server)
     except SystemExit as error:
         raise RuntimeError(f"the app ended with sys.exit({error.code!r})") from error
 
@@ -397,7 +407,7 @@ class _Asked:
         summed: True: answers are added up, in every case.
         ask: what the round asks.
         device: whose answer it is.
-        app: gives the app's own reply.
+        app: gives the app's own reply to the server of a key, as ``App`` has it.
         purposes: the ask's one.
         name: of the record in which the message has the model, and the reply its arrays.
         base: the arrays that were sent.
@@ -407,7 +417,7 @@ class _Asked:
     summed = True
 
     def __init__(
-        self, ask: Ask, content: RecordDict, device: Device, app: Callable[[], Message]
+        self, ask: Ask, content: RecordDict, device: Device, app: Callable[[str], Message]
     ) -> None:
         self.ask = ask
         self.device = device
@@ -453,7 +463,7 @@ class _Asked:
         steps = np.zeros(self.codec(task).size, np.int64)
         try:
             # A server may name a norm, or a metric's range, in which some numbers overflow.
-            steps = truncate(self._vector(self.app()), self.ask.radius)
+            steps = truncate(self._vector(self.app(task.server)), self.ask.radius)
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise

@@ -77,6 +77,8 @@ class Task:
             answers once for each (run, round, purpose), and each answer is charged by itself.
         message: All that was sent, for foreign code that reads more than a task
             (``murmur.round.host``).
+        server: Public key, in hex, of the server that has signed the question, which was verified;
+            empty where none has.
     """
 
     round: int
@@ -86,6 +88,7 @@ class Task:
     settings: Mapping[str, object]
     purpose: str = "train"
     message: RecordDict | None = None
+    server: str = ""
 
 
 @dataclass(frozen=True)
