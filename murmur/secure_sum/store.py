@@ -304,8 +304,9 @@ class _File:
     Attributes:
         path: where it lies.
         shared: what clients were sent alike (terms, advertisements, lists), by its place.
-        entries: by client: digest of the request, the answer and the state, framed; the first is
-            empty where nothing can be answered again, the last where no state is left.
+        entries: by client, as they stand in the file: its id, then digest of the request, the
+            answer and the state, framed; the first of these is empty where nothing can be answered
+            again, the last where no state is left.
     """
 
     path: Path
@@ -339,7 +340,7 @@ class _File:
         except ValueError as error:
             raise file.damaged from error
         for each in rest:
-            file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = each[_ID_BYTES:]
+            file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = framed(each)
         return file
 
     def copy(self) -> "_File":
@@ -348,10 +349,8 @@ class _File:
 
     def write(self) -> None:
         """Replace what lies at ``path``: the inverse of ``read``."""
-        entries = (
-            client.to_bytes(_ID_BYTES, "big") + each for client, each in self.entries.items()
-        )
-        replace_durably(self.path, framed(framed(*self.shared), *entries))
+        shared = framed(framed(*self.shared))
+        replace_durably(self.path, b"".join([shared, *self.entries.values()]))
         version = _version(self.path)
         if version is not None:
             _keep(version, self)
@@ -378,7 +377,8 @@ class _File:
         state = b""
         if not party.is_finished:
             state = stored(party, self.shared)
-        self.entries[client] = framed((request or "").encode("ascii"), answer, state)
+        entry = framed((request or "").encode("ascii"), answer, state)
+        self.entries[client] = framed(client.to_bytes(_ID_BYTES, "big") + entry)
 
     @cached_property
     def _by_place(self) -> list[bytes]:
@@ -392,7 +392,8 @@ class _File:
 
     def _parts(self, client: int) -> list[bytes]:
         try:
-            found = unframed(self.entries[client])
+            [entry] = unframed(self.entries[client])
+            found = unframed(entry[_ID_BYTES:])
         except ValueError as error:
             raise self.damaged from error
         if len(found) != 3:
