@@ -49,16 +49,26 @@ class SumStates:
         names: where it stands which sums were joined, in all runs (``JoinedSums``).
         run, round: the sum, as its terms name it.
         clients: whom the message names, by the ids under which this place knows them.
+        beside: run and round of the sum that ends with the same message: its last answers stay.
     """
 
     def __init__(
-        self, folder: Path, names: Path, run: str, round: int, clients: Collection[int]
+        self,
+        folder: Path,
+        names: Path,
+        run: str,
+        round: int,
+        clients: Collection[int],
+        beside: tuple[str, int] | None = None,
     ) -> None:
         self.folder = folder
         self.known = JoinedSums(names)
         self.run = run
         self.round = round
         self.sum = _sum_of(run, round)
+        self._kept = {self.sum}
+        if beside is not None:
+            self._kept.add(_sum_of(*beside))
         self._joining: set[int] = set()
         self._changed: dict[int, tuple[SecureClient, str | None, bytes]] = {}
         self._file_of: dict[int, _File] = {}
@@ -66,7 +76,7 @@ class SumStates:
         self._find(clients)
 
     def join(self, client: int, party: SecureClient) -> None:
-        """Begin with a new sum; what was left of an older one is lost once this is kept.
+        """Begin with a new sum; what was left of older ones is lost once this is kept.
 
         SecureSumError for a sum that was joined before, or is older than one that was.
         """
@@ -164,7 +174,7 @@ class SumStates:
         """Note who joins, and drop what is left of other sums of the run."""
         self.known.add(self._joining, self.run, self.round)
         for path in self.folder.glob(f"*{STATES}"):
-            if not path.name.startswith(self.sum):
+            if path.name.partition(".")[0] not in self._kept:
                 path.unlink(missing_ok=True)
 
 
