@@ -715,3 +715,14 @@ def test_neighbours_and_events_are_murmurs():
     for own, steps in STEPS.items():
         row = [steps.get(pair, 0) for pair in kinds]
         assert tuple(row) == verifier.STEPS[own.unit, own.adjacency, own.in_part]
+
+
+def test_the_page_shows_what_is_found_of_a_run_with_a_lie_in_it(tmp_path, check):
+    kinds = {"seed": 3, "clients": 60, "summed": True, "colluders": 3}
+    world = make(tmp_path / "run", rounds=12, **kinds)
+    world.privacy = make(tmp_path / "fewer", rounds=11, **kinds).privacy
+    del world.asked[12, "train"], world.sums[-1]
+    status, said = check(world.write(without=[12, 41]))
+    page = (VERIFIER.parents[1] / "docs" / "receipts.md").read_text(encoding="utf-8")
+    assert status == CONTRADICTED
+    assert " ".join(said.split()) in " ".join(page.split())
