@@ -899,7 +899,8 @@ class Comparison:
         self.conclude("questions", f"{sum(map(len, self.statement.questions.values()))} asked:")
         if self.statement.header.questions != "alike":
             self.report.say(AGREES, "questions", "each client has its own: they are not compared.")
-        loose = [n for n, one in self.receipts.items() if one.peers not in (None, self.pinned)]
+        known = (None, "any" if self.options.arithmetic else None, self.pinned)
+        loose = [name for name, one in self.receipts.items() if one.peers not in known]
         sums = [one for found in self.statement.sums.values() for one in found]
         said, partial = f"{len(sums)};", [one for one in sums if not one.is_whole]
         if partial:
@@ -974,7 +975,7 @@ class Comparison:
         for entry in receipt.entries:
             if entry.block and name not in names_in(entry.block):
                 continue
-            shown = certain = given = 1
+            shown, certain, given = 1, None, 1  # a sum without masks may be forgotten, or not
             if entry.masked:
                 own = entry.sum.terms.colluders if entry.sum else 0
                 colluders = max(entry.colluders, own, self.options.colluders)

@@ -20,6 +20,7 @@ from tests.deploy.receipt_worlds import (
     ANY,
     CLIENT,
     EVALUATION,
+    RELEASES,
     VERIFIER,
     Charged,
     confirmed_again,
@@ -116,6 +117,16 @@ def test_owners_who_have_not_pinned_their_peers_count_on_nobody(tmp_path, check)
     status, said = check(world.write(), "--against", "sums")
     assert (status, accused(said)) == (UNCHECKABLE, [])
     assert "owners of 1 clients have not pinned these keys" in said
+
+
+def test_sums_of_what_was_not_masked_are_the_servers_word(tmp_path, check):
+    world = make(tmp_path, summed=True)
+    world.sums = []
+    for client in world.clients:
+        plain = [replace(e, event=RELEASES["noise"], sum=None) for e in world.charged[client]]
+        world.charged[client] = [replace(e, confirmed=False) for e in plain]
+    status, said = check(world.write(), "--against", "sums")
+    assert (status, accused(said)) == (UNCHECKABLE, [])
 
 
 # The lies ---------------------------------------------------------------------------------------
