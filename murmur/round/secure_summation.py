@@ -35,10 +35,17 @@ from murmur.round.aggregator import Aggregator, Summation
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
+from murmur.round.statement_file import OpenedSum
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.server import SecureServer
-from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, release_digest
+from murmur.secure_sum.terms import (
+    SecureSumError,
+    Stage,
+    SumTerms,
+    join_ids,
+    release_digest,
+)
 
 Replies = Mapping[int, bytes]
 
@@ -165,6 +172,7 @@ class SecureSummation(Summation):
         lists = self._next(lambda each, _: each.survivors_list(), {})
         confirmed = self.exchange.ask(Stage.CONFIRM, lists)
         words = self._next(SecureServer.confirmations, confirmed)
+        self._log()
         self._next(self._reveal, self.exchange.ask(Stage.REVEAL, words))
         outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
 
@@ -218,6 +226,15 @@ class SecureSummation(Summation):
         pinned = settings.pinned(terms.clients)
         return SecureServer(terms, dropouts, blame.most, pinned, blame.contradictions)
 
+    def _log(self) -> None:
+        """Keep what the statement is to say of the sums whose masked answers were taken."""
+        signer = self.sums.signer
+        if signer is None or signer.log is None:
+            return
+        for each in self._sums:
+            if each.survivors:
+                signer.log.add_sum(_opened_sum(each))
+
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""
         codec = self.question.codec
@@ -260,6 +277,22 @@ class SecureSummation(Summation):
             self.outcome.accused |= each.accused
         for client in self.outcome.accused:
             self.outcome.failed.pop(client, None)
+
+
+def _opened_sum(each: SecureServer) -> OpenedSum:
+    """A sum after CONFIRM, as the statement has it."""
+    terms = each.terms
+    return OpenedSum(
+        round=terms.round,
+        purpose=terms.purpose,
+        question=each.asked.hex(),
+        terms=terms.terms_digest.hex(),
+        opened=terms.to_dict(),
+        included=join_ids(each.included, terms.clients).hex(),
+        survivors=join_ids(each.survivors, terms.clients).hex(),
+        keys={str(client): each.advertised(client).hex() for client in each.confirmed},
+        confirmations={str(client): word.hex() for client, word in each.confirmed.items()},
+    )
 
 
 def _hear(each: SecureServer, replies: Replies) -> dict[int, bytes]:

@@ -1,0 +1,78 @@
+"""What a server has asked so far, kept on disk for the statement that it signs in the end.
+
+A JSON line for each question, before it leaves, and for each secure sum, when its clients have
+confirmed it. A server that is killed and asks the same again adds nothing. Models are in it by
+their digests only.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from murmur.files import owner_only
+from murmur.round.statement_file import OpenedQuestion, OpenedSum
+
+_QUESTION = "question"
+_SUM = "sum"
+_JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+class AskedLog:
+    """The questions and sums of one run.
+
+    Args:
+        path: the file; a line that a kill has cut short is removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: set[object] = set()
+        if path.exists():
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(path, whole)
+            questions, sums = self.read()
+            self._known = {*map(_about_question, questions), *(one.terms for one in sums)}
+
+    def add_question(self, one: OpenedQuestion) -> None:
+        """Keep a question that is about to be asked; it is on disk when this returns."""
+        self._add(_about_question(one), {_QUESTION: one.__dict__})
+
+    def add_sum(self, one: OpenedSum) -> None:
+        """Keep a secure sum; it is on disk when this returns."""
+        self._add(one.terms, {_SUM: one.__dict__})
+
+    def read(self) -> tuple[tuple[OpenedQuestion, ...], tuple[OpenedSum, ...]]:
+        """All questions and all sums, in the order in which they were asked.
+
+        ValueError where the file is damaged.
+        """
+        questions: list[OpenedQuestion] = []
+        sums: list[OpenedSum] = []
+        content = self.path.read_bytes() if self.path.exists() else b""
+        try:
+            for line in content.splitlines():
+                plain = json.loads(line)
+                if _QUESTION in plain:
+                    questions.append(OpenedQuestion(**plain[_QUESTION]))
+                else:
+                    sums.append(OpenedSum(**plain[_SUM]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path}: is damaged") from error
+        return tuple(questions), tuple(sums)
+
+    def _add(self, about: object, plain: dict[str, Any]) -> None:
+        """Append a line, unless there is one ``about`` the same."""
+        if about in self._known:
+            return
+        with open(self.path, "ab", opener=owner_only) as file:
+            file.write(_JSON.encode(plain).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._known.add(about)
+
+
+def _about_question(one: OpenedQuestion) -> tuple[int, str, str]:
+    return one.round, one.purpose, one.question
