@@ -28,7 +28,7 @@ from murmur.secure_sum.terms import SecureSumError, SumTerms, part_ids
 
 LEDGER = "ledger.sqlite"
 MAX_SENTENCES = 10
-_ROUNDING = 1e-6  # of arithmetic, relative to ε
+_ROUNDING = 1e-4  # of arithmetic, relative to ε
 _SHOWN = "the server asked, and its signature is in entry {} of the ledger"
 _SAID = "this device says so, and cannot show it: the server has signed nothing"
 _NOT_SHOWN = (
@@ -151,13 +151,10 @@ class _Comparison:
             self.questions[one.round, one.purpose].add(one.question)
         self.sums = {one.terms: one for one in statement.sums}
         self.survivors = {one.terms: _survivors(one) for one in statement.sums}
-        self.sums_of: dict[tuple[int, str], list[str]] = defaultdict(list)
-        for one in statement.sums:
-            self.sums_of[one.round, one.purpose].append(one.terms)
 
     def of_the_header(self) -> Iterator[str]:
         """What the statement says otherwise than the header that the server has signed before."""
-        for name in ("algorithm", "unit", "adjacency", "delta"):
+        for name in ("unit", "adjacency", "delta"):
             here, there = getattr(self.privacy, name), getattr(self.header, name)
             if here != there:
                 yield (
@@ -180,25 +177,16 @@ class _Comparison:
                 yield f"{entry} was charged, and {found}; {self.asked.evidence(entry)}"
 
     def of_sums(self) -> Iterator[str]:
-        """Secure sums that were confirmed, and are not stated so; and those never joined."""
+        """Secure sums that clients have confirmed, and that are not stated so."""
         for entry in self.asked.confirmed:
             found = self._another_sum(entry)
             if found:
                 yield f"{entry} was confirmed, and {found}; {self._evidence_of(entry)}"
-        for entry, clients in self.asked.charges:
-            for client in clients:
-                strange = self._strange_sum(entry, client)
-                if strange is not None:
-                    yield (
-                        f"{entry} was charged, and it has client {client} in a secure sum with "
-                        f"the terms {strange[:16]}, which it never joined; "
-                        f"{self.asked.evidence(entry)}"
-                    )
 
     def of_epsilon(self) -> Iterator[str]:
         """ε of the charges that are above the stated ones."""
         for guarantee in self.privacy.guarantees:
-            if guarantee.threat not in (Threat.LOCAL, Threat.SECURE_AGGREGATION):
+            if not self._is_comparable(guarantee):
                 continue
             most = guarantee.stated * (1 + _ROUNDING)
             for clients, event in self._spent():
@@ -213,11 +201,11 @@ class _Comparison:
     def summary(self) -> str:
         """What was compared."""
         charges = self.asked.charges
-        clients = {client for _, names in charges for client in names}
+        clients = [client for _, names in charges for client in names]
         rounds = {entry.round for entry, _ in charges}
         text = (
             "this statement does not contradict what this device was asked: "
-            f"{pluralize(len(charges), 'charge')} of {pluralize(len(clients), 'client')} in "
+            f"{pluralize(len(clients), 'charge')} of {pluralize(len(set(clients)), 'client')} in "
             f"{pluralize(len(rounds), 'round')}"
         )
         if self.asked.confirmed:
@@ -225,7 +213,16 @@ class _Comparison:
         unknown = sum(entry.request not in self.asked.questions for entry, _ in charges)
         if unknown:
             text += f"; of {pluralize(unknown, 'charge')} the ledger does not keep the question"
+        for guarantee in self.privacy.guarantees:
+            if not self._is_comparable(guarantee):
+                text += f"; ε against {guarantee.adversary} is the server's word"
         return text
+
+    def _is_comparable(self, guarantee: Guarantee) -> bool:
+        """True if ε against that adversary follows from charges: it sees what left the device."""
+        if guarantee.threat == Threat.SECURE_AGGREGATION:
+            return all(isinstance(entry.event, SummedEvent) for entry, _ in self.asked.charges)
+        return guarantee.threat == Threat.LOCAL
 
     def _another_event(self, entry: Entry) -> str:
         """Says how the entry's event is not planned; "": it is."""
@@ -275,16 +272,6 @@ class _Comparison:
         if question is None:
             return None
         return next((joined for joined in question.sums if client in joined.places), None)
-
-    def _strange_sum(self, entry: Entry, client: str) -> str | None:
-        """Terms of a stated sum of that phase that ``client`` survived and has not joined."""
-        joined = self._joined(entry, client)
-        if joined is None or not client.isdecimal():
-            return None
-        for terms in self.sums_of[entry.round, str(entry.purpose)]:
-            if terms != joined.terms and int(client) in self.survivors[terms]:
-                return terms
-        return None
 
     def _spent(self) -> Iterator[tuple[list[str], Event]]:
         """All charges of each client as one event; clients with the same stand together.

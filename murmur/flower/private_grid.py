@@ -6,6 +6,7 @@ does. It is given one reply for each survivor, and each holds the same: what the
 plus the mean of their clipped, noised changes, with weight 1.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -35,12 +36,15 @@ from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings
 from murmur.flower.statement import FACTS, statement_of
 from murmur.privacy.events import Release
 from murmur.privacy.run_header import ServerKey
+from murmur.privacy.statement import Statement
 from murmur.round.aggregator import Aggregator
+from murmur.round.asked_log import AskedLog
 from murmur.round.phase import Phase
 from murmur.round.placement import ClientPlacement, Placement
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
 from murmur.round.signed import QuestionSigner
+from murmur.round.statement_file import FILE, SignedStatement
 from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
@@ -138,6 +142,7 @@ class PrivateGrid(GridWrapper):
         started: Digest of the run-config with which a node says that it was started.
         stated: Whether the log has named the statement's file.
         clip: The clipping norm of the next training.
+        statement: Of all that was asked so far; None: nothing was.
     """
 
     def __init__(
@@ -164,6 +169,23 @@ class PrivateGrid(GridWrapper):
         self.started: dict[int, str] = {}
         self.stated = False
         self.clip = settings.clip
+        self.statement: Statement | None = None
+        if self.signer is not None:
+            self.signer.log = AskedLog(self.folder / "asked.jsonl")
+
+    def sign_statement(self, arrays: ArrayRecord) -> None:
+        """Signs what was asked in a run that is over, as ``statement.json``.
+
+        Nothing without a key, or where nobody was asked. ``arrays``: The final model.
+        """
+        if self.signer is None or self.signer.log is None or self.statement is None:
+            return
+        model = hashlib.sha256()
+        for array in arrays.values():
+            model.update(np.asarray(array.numpy(), "<f4").tobytes())
+        asked = self.signer.log.read()
+        signed = SignedStatement(self.signer.signed, self.statement, model.hexdigest(), *asked)
+        replace_file(self.folder / FILE, signed.signed(self.signer.key).to_bytes())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""
@@ -472,6 +494,7 @@ class PrivateGrid(GridWrapper):
             statement = statement_of(self.settings, ask, self.released, facts, error)
         from murmur.privacy.statement_text import render
 
+        self.statement = statement
         owner_only_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())

@@ -3,15 +3,14 @@
 The lies are those of docs/receipts.md; each has a statement that the server has signed.
 """
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from fl_app.cli import main
+from murmur.flower import private_grid
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import GaussianEvent
-from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.privacy.run_header import PlannedPhase, ServerKey
 from murmur.round.asked_log import AskedLog
@@ -23,7 +22,8 @@ from murmur.round.statement_file import (
 )
 from murmur.round.task import question_digest
 from murmur.secure_sum.terms import SumTerms
-from tests.fl_app.device.test_devices import RUNS, files, run_devices  # noqa: F401
+from tests.murmur.flower.nodes import POLICY, Nodes, app_of
+from tests.murmur.flower.test_rounds import started
 from tests.murmur.round.test_signed import Signed, with_another_word
 
 KEY = ServerKey.generate()
@@ -122,7 +122,7 @@ def test_another_unit_and_another_delta(run, capsys):
 
 
 def test_less_epsilon_than_was_charged(run, capsys):
-    less = replace(run.statement, privacy=with_epsilon(run.statement.privacy, 0.99))
+    less = replace(run.statement, privacy=with_epsilon(run.statement.privacy, 0.9))
     status, said = verify(less, run.folder, capsys)
     assert status == 1 and "was charged ε = " in said and "and it states " in said
 
@@ -175,29 +175,31 @@ def test_a_server_that_asks_again_after_a_kill_states_it_once(run, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def masked(files, tmp_path_factory):  # noqa: F811
-    """Devices that pin the server's key, after a run with secure sums."""
+def masked(tmp_path_factory):
+    """Devices that pin the server's key, and its statement after a run with secure sums."""
     folder = tmp_path_factory.mktemp("masked")
     KEY.save(folder / "server.key")
-    policy = (files / "policy.yaml").read_text()
-    pinned = policy.replace("servers: any", f"servers: [{KEY.public_key}]")
-    (folder / "policy.yaml").write_text(pinned)
-    words = [*RUNS["masked"], f"federation.server_key={folder}/server.key"]
-    words += ["privacy.noise=os", "privacy.epsilon=8", "protection=distributed"]
-    run_devices(files, folder, *words, policy=f"{folder}/policy.yaml")
-    envelope = read_envelope((folder / "run" / "statement.json").read_bytes())
-    return folder, read_statement(envelope, KEY.public_key)
+    for place in range(4):
+        (folder / str(place)).mkdir()
+        pinned = POLICY.replace("servers: any", f"servers: [{KEY.public_key}]")
+        (folder / str(place) / "policy.yaml").write_text(pinned)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MURMUR_RESULTS", str(folder / "results"))
+        patch.delenv("MURMUR_DEVICE", raising=False)
+        patch.setattr(private_grid, "PHASE_SECONDS", 0.5)
+        started(Nodes(app_of(), 4, devices=folder), rounds=2, server_key=folder / "server.key")
+    (path,) = folder.glob("results/*/statement.json")
+    return folder, read_statement(read_envelope(path.read_bytes()), KEY.public_key)
 
 
 def test_an_honest_run_with_secure_sums(masked, capsys):
     folder, statement = masked
-    for number in range(3):
-        words = ["--mine", "--state", str(folder / f"state-{number}")]
-        assert main(["verify", str(folder / "run"), *words]) == 0
-        assert "2 confirmed secure sums" in capsys.readouterr().out
+    status, said = verify(statement, folder / "0", capsys)
+    assert status == 0, said
+    assert "2 charges of 1 client in 2 rounds, 2 confirmed secure sums" in said
     assert len(statement.questions) == len(statement.sums) == 2
     for one in statement.sums:
-        assert len(one.keys) == len(one.confirmations) == 3
+        assert len(one.keys) == len(one.confirmations) == 4
         assert SumTerms.from_dict(dict(one.opened)).terms_digest.hex() == one.terms
 
 
@@ -208,15 +210,15 @@ def with_sum(statement, **changed):
 
 def test_a_sum_stated_otherwise_than_it_was_confirmed(masked, capsys):
     folder, statement = masked
-    state = folder / "state-1"
+    state = folder / "1"
     second = statement.sums[1]
     opened = {**second.opened, "minimum": 2, "threshold": 2, "colluders": 0}
     terms = SumTerms.from_dict(opened).terms_digest.hex()
     for lie, reason in (
         (replace(statement, sums=statement.sums[:1]), "it has no secure sum with the terms"),
-        (with_sum(statement, survivors="c0"), "it has other lists of this sum's clients (2"),
+        (with_sum(statement, survivors="e0"), "it has other lists of this sum's clients (3"),
         (with_sum(statement, opened=opened), "the terms that it opens have another digest"),
-        (with_sum(statement, opened=opened, terms=terms), "in a secure sum with the terms"),
+        (with_sum(statement, opened=opened, terms=terms), "it has no secure sum with the terms"),
         (with_sum(statement, opened={}), "its sum with these terms is none"),
     ):
         status, said = verify(lie, state, capsys)
@@ -227,27 +229,7 @@ def test_a_sum_stated_otherwise_than_it_was_confirmed(masked, capsys):
 def test_less_epsilon_in_sums_than_was_charged(masked, capsys):
     folder, statement = masked
     privacy = statement.privacy
-    changed = [
-        replace(each, assumed_total=each.assumed_total and 0.9 * each.assumed_total)
-        for each in privacy.guarantees
-    ]
+    changed = [replace(each, assumed_total=0.9 * each.stated) for each in privacy.guarantees]
     lie = replace(statement, privacy=replace(privacy, guarantees=tuple(changed)))
-    status, said = verify(lie, folder / "state-0", capsys)
+    status, said = verify(lie, folder / "0", capsys)
     assert status == 1 and "against a server that sees only sums" in said
-
-
-def test_a_run_on_devices_that_is_signed_is_not_extended(masked, files):  # noqa: F811
-    from fl_app.config.errors import ConfigError
-
-    folder, _ = masked
-    before = (folder / "run" / "statement.json").read_bytes()
-    words = [*RUNS["masked"], f"federation.server_key={folder}/server.key"]
-    words += ["privacy.noise=os", "privacy.epsilon=8", "protection=distributed"]
-    more = "federation.num_rounds=3"
-    with pytest.raises(ConfigError, match="the run was signed as ended after 2 rounds"):
-        run_devices(files, folder, *words, more, policy=f"{folder}/policy.yaml")
-    run_devices(files, folder, *words, policy=f"{folder}/policy.yaml")
-    assert (folder / "run" / "statement.json").read_bytes() == before
-    with Ledger(folder / "state-0" / "ledger.sqlite", create=False) as ledger:
-        questions = [json.loads(e.body) for e in ledger.entries() if e.kind == "question"]
-    assert len(questions) == 2
