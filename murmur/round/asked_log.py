@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from murmur.files import owner_only
+from murmur.files import owner_only, owner_only_folder
 from murmur.round.statement_file import OpenedQuestion, OpenedSum
 
 _QUESTION = "question"
@@ -67,6 +67,7 @@ class AskedLog:
         """Append a line, unless there is one ``about`` the same."""
         if about in self._known:
             return
+        owner_only_folder(self.path.parent)
         with open(self.path, "ab", opener=owner_only) as file:
             file.write(_JSON.encode(plain).encode() + b"\n")
             file.flush()
