@@ -1,23 +1,25 @@
 """DP-SGD here and in plain Opacus, alternately, one thread: ``python -m benchmarks.dpsgd``.
 
-Both train the CNN of KD-DPFL on images of MNIST's shape, both with Poisson lots and noise; here
-the noise is discrete, from AES, on exact integer sums, there floating-point, from PyTorch. Times
-are processor seconds, which other programs on the machine disturb least. The table gives the
-median over the repetitions, and of the ratios within a repetition.
+Both train one client's model, the CNN of KD-DPFL or an MLP 784–256–10, on images of MNIST's shape,
+both with Poisson lots and noise; here the noise is discrete, from AES, on exact integer sums, there
+floating-point, from PyTorch. Times are processor seconds, which other programs on the machine
+disturb least. The table gives the median over the repetitions, and of the ratios within one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
-from murmur.learning.models import cnn_tanh
+from murmur.learning.models import cnn_tanh, mlp
 from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
@@ -25,6 +27,7 @@ from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 
 EXAMPLES, SHAPE, CLASSES, NOISE = 6000, (1, 28, 28), 10, 1.5
+MODELS = {"cnn": cnn_tanh, "mlp": partial(mlp, hidden=[256])}
 Steps = Callable[[int], None]
 
 
@@ -35,10 +38,10 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, CLASSES, EXAMPLES)
 
 
-def ours(lot: int) -> Steps:
+def ours(model: str, lot: int) -> Steps:
     """DP-SGD of this project."""
     images, labels = data()
-    trainer = Trainer(cnn_tanh, SHAPE, CLASSES)
+    trainer = Trainer(MODELS[model], SHAPE, CLASSES)
     mechanism = SampledGaussian(lot / EXAMPLES, NOISE, SENSITIVITY)
     settings, noise = DpSgd(lot, 1.0, 0.1), NoiseGenerator.from_os()
 
@@ -55,13 +58,13 @@ def ours(lot: int) -> Steps:
     return run
 
 
-def opacus(lot: int) -> Steps:
+def opacus(model: str, lot: int) -> Steps:
     """Opacus' PrivacyEngine, as its tutorial has it."""
     from opacus import PrivacyEngine
 
     images, labels = (torch.from_numpy(array) for array in data())
-    module = cnn_tanh(SHAPE, CLASSES)
-    model, optimizer, loader = PrivacyEngine().make_private(
+    module = MODELS[model](SHAPE, CLASSES)
+    network, optimizer, loader = PrivacyEngine().make_private(
         module=module,
         optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
         data_loader=torch.utils.data.DataLoader(
@@ -76,7 +79,7 @@ def opacus(lot: int) -> Steps:
         while done < steps:
             for x, y in loader:
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), y).backward()
+                torch.nn.functional.cross_entropy(network(x), y).backward()
                 optimizer.step()
                 done += 1
                 if done == steps:
@@ -92,25 +95,40 @@ def seconds(run: Steps, steps: int) -> float:
     return (time.process_time() - start) / steps
 
 
+def measure(model: str, lot: int, repetitions: int = 5) -> dict[str, float]:
+    """Examples a second here and in Opacus, and the median of the ratios within a repetition."""
+    runs = ours(model, lot), opacus(model, lot)
+    steps = max(5, 3000 // lot)
+    for run in runs:
+        run(3)
+    times = [tuple(seconds(run, steps) for run in runs) for _ in range(repetitions)]
+    here, there = (statistics.median(pair[side] for pair in times) for side in (0, 1))
+    ratio = statistics.median(other / own for own, other in times)
+    return {"here": lot / here, "there": lot / there, "ratio": ratio}
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table, or one measure as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dpsgd")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--lots", type=int, nargs="+", default=[50, 250])
+    parser.add_argument("--json", action="store_true", help="the first model and lot alone")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     take_over()
     keep_heap()
-    print("| lot | examples/s here | examples/s Opacus | here / Opacus |\n|---|---|---|---|")
-    for lot in options.lots:
-        runs, steps = (ours(lot), opacus(lot)), max(5, 3000 // lot)
-        for run in runs:
-            run(3)
-        times = [tuple(seconds(run, steps) for run in runs) for _ in range(options.repetitions)]
-        here, there = (statistics.median(pair[i] for pair in times) for i in (0, 1))
-        ratio = statistics.median(b / a for a, b in times)
-        print(f"| {lot} | {lot / here:,.0f} | {lot / there:,.0f} | {ratio:.2f} |")
+    if options.json:
+        print(json.dumps(measure(options.models[0], options.lots[0], options.repetitions)))
+        return
+    print("| model | lot | examples/s here | examples/s Opacus | here / Opacus |")
+    print("|---|---|---|---|---|")
+    for model in options.models:
+        for lot in options.lots:
+            found = measure(model, lot, options.repetitions)
+            speeds = f"{found['here']:,.0f} | {found['there']:,.0f}"
+            print(f"| {model} | {lot} | {speeds} | {found['ratio']:.2f} |")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import peak, processes, small_work, sweep_startup, training, workloads
+from benchmarks import peak, processes, scale, small_work, sweep_startup, training, workloads
 from benchmarks.workloads import Workload
 from murmur.learning.process import has_bfloat16
 
@@ -202,6 +202,30 @@ def _finished_sweep(bench: Bench) -> dict:
     return {"whole": processes.seconds(command, log)}
 
 
+def _no_pool(bench: Bench) -> dict:
+    """The whole command of the experiment; a run of 60 rounds and 1,000 clients."""
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        command = [_script("murmur"), "experiment=fashion_no_pool", f"run_dir={folder}/run"]
+        return {"whole": processes.seconds(command, bench.log("no pool"))}
+
+
+def _dpsgd(model: str) -> Measure:
+    """One client's DP-SGD beside Opacus, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.dpsgd", "--json", "--models", model]
+    return lambda bench: processes.run([*command, "--lots", "50"], bench.log(f"dpsgd {model}"))
+
+
+def _compared(pair: Callable[[scale.Bench], tuple[float, float]]) -> Measure:
+    """Processor milliseconds of a client in two ways, and the first over the second."""
+
+    def measured(bench: Bench) -> dict:
+        with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+            first, second = pair(scale.Bench(processes.ROOT, Path(folder)))
+        return {"ratio": first / second, "first ms": first, "second ms": second}
+
+    return measured
+
+
 def _privatekt_authors(bench: Bench) -> dict:
     data = bench.data("privatekt", workloads.PRIVATEKT)
     options = ["--clients", str(bench.cohort), "--rounds", "2"]
@@ -241,6 +265,11 @@ MEASURES: dict[str, Measure] = {
     "sweep ray": lambda b: _later_job(b, "ray"),
     "sweep inline": lambda b: _later_job(b, "inline"),
     "sweep finished": _finished_sweep,
+    "dpsgd cnn": _dpsgd("cnn"),
+    "dpsgd mlp": _dpsgd("mlp"),
+    "no pool": _no_pool,
+    "real sums": _compared(scale.real_and_simulated),
+    "groups": _compared(scale.grouped),
     "start murmur inline": lambda b: b.murmur(
         "start inline", (*workloads.DIGITS.settings, "engine=inline"), 1
     ),

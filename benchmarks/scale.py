@@ -307,7 +307,13 @@ def _of_a_neighbour(bench: Bench, clients: int) -> list[float]:
 
 
 def masks(bench: Bench) -> str:
-    """Processor time of a round of 1,000 clients with real masks over that with simulated ones."""
+    """``real_and_simulated`` in words."""
+    real, simulated = real_and_simulated(bench)
+    return f"{real / simulated:.0f}× ({real:.1f} and {simulated:.2f} ms a client)"
+
+
+def real_and_simulated(bench: Bench) -> tuple[float, float]:
+    """Processor milliseconds of a client in a round of 1,000, masks being real and simulated."""
     words = ["dataset=digits", "protection=distributed", "federation.num_clients=1000"]
     words += ["privacy.secure_sum.server=honest"]
 
@@ -318,12 +324,17 @@ def masks(bench: Bench) -> str:
 
     one, many = spent("simulated", 1), spent("simulated", 1 + SIMULATED)
     simulated = (many - one) / SIMULATED
-    real = spent("on", 1) - one + simulated
-    return f"{real / simulated:.0f}× ({real:.1f} and {simulated:.2f} ms a client)"
+    return spent("on", 1) - one + simulated, simulated
 
 
 def groups(bench: Bench) -> str:
-    """The same round against a server that lies: in groups over one complete graph."""
+    """``grouped`` in words."""
+    several, one = grouped(bench)
+    return f"{several / one:.2f}× ({several:.1f} and {one:.1f} ms a client)"
+
+
+def grouped(bench: Bench) -> tuple[float, float]:
+    """Processor milliseconds of a client against a server that lies: in groups, in one graph."""
     words = ["dataset=digits", "protection=distributed", f"federation.num_clients={GROUPED}"]
     words += ["privacy.secure_aggregation=on"]
 
@@ -340,8 +351,7 @@ def groups(bench: Bench) -> str:
         )
         return (many - few) / (LATER[1] - LATER[0]) / GROUPED * 1e3
 
-    one, several = spent(1), spent(GROUPS)
-    return f"{several / one:.2f}× ({several:.1f} and {one:.1f} ms a client)"
+    return spent(GROUPS), spent(1)
 
 
 def million(bench: Bench) -> str:

@@ -15,8 +15,9 @@ class Row:
     """One line of the table.
 
     ``needs``: the measures that it is made of. ``figure``: their medians as one number.
-    ``at_least`` and ``aim``: in ``unit``; a ratio should be above them, anything else below.
+    ``at_least`` and ``aim``: in ``unit``; None where a figure is printed without a target.
     ``kernels``: where arithmetic decides, the model that is trained and its precision.
+    ``more``: whether the figure should be above its targets; else it should be below.
     """
 
     name: str
@@ -24,16 +25,19 @@ class Row:
     needs: tuple[str, ...]
     figure: Callable[[Results], float]
     unit: Literal["x", "%", "s", "ms", "h"]
-    at_least: float
-    aim: float
+    at_least: float | None = None
+    aim: float | None = None
     kernels: tuple[str, str] | None = None
+    more: bool = False
 
     def verdict(self, value: float) -> str:
-        """Which target is met, or by how much it is missed."""
+        """Which target is met, or by how much it is missed; empty without targets."""
+        if self.at_least is None:
+            return ""
         for target, word in ((self.aim, "aim met"), (self.at_least, "met")):
-            if value >= target if self.unit == "x" else value <= target:
+            if target is not None and (value >= target if self.more else value <= target):
                 return word
-        missing = self.at_least / value if self.unit == "x" else value / self.at_least
+        missing = self.at_least / value if self.more else value / self.at_least
         return f"**missed by {missing - 1:.0%}**"
 
     def share(self, results: Results) -> str:
@@ -41,14 +45,19 @@ class Row:
         if self.kernels is None or not results.get("peak"):
             return ""
         model, precision = self.kernels
-        possible = median(results, "peak", precision) * median(results, self.needs[0], "rounds")
-        return f"{median(results, 'peak', model) / possible:.0%} of {precision}"
+        return f"{of_peak(results, self.needs[0], model, precision):.0%} of {precision}"
 
 
 def median(results: Results, measure: str, key: str) -> float:
     """Over the repeats; where a measure gives several values, of their means."""
     values = [result[key] for result in results[measure]]
     return statistics.median(statistics.mean(v) if isinstance(v, list) else v for v in values)
+
+
+def of_peak(results: Results, measure: str, model: str, precision: str) -> float:
+    """The arithmetic of training in a round of ``measure`` over what the cores do in that time."""
+    possible = median(results, "peak", precision) * median(results, measure, "rounds")
+    return median(results, "peak", model) / possible
 
 
 def ratio(theirs: str, ours: str, key: str = "rounds") -> Callable[[Results], float]:
@@ -66,13 +75,20 @@ def compared(name: str, work: str, sides: tuple[str, str], *targets: float) -> R
     ours, theirs = sides
     at_least, aim = targets
     kernels = (ours.split()[0], "bf16" if ours.endswith("bf16") else "fp32")
-    return Row(name, work, sides, ratio(theirs, ours), "x", at_least, aim, kernels)
+    return Row(name, work, sides, ratio(theirs, ours), "x", at_least, aim, kernels, more=True)
 
 
 def whole(name: str, ours: str, precision: str) -> Row:
     """The authors' 500 rounds of 40 clients, computed from rounds of 10: the server's part, too."""
     work = f"PrivateKT, the authors' 500 rounds at four times such a round, {precision} (computed)"
-    return Row(name, work, (ours,), figure(ours, "rounds", 500 * 4 / 3600), "h", 3, 3)
+    return Row(name, work, (ours,), figure(ours, "rounds", 500 * 4 / 3600), "h")
+
+
+def arithmetic(name: str, ours: str, precision: str, *targets: float) -> Row:
+    """The share of the machine's peak that PrivateKT's round reaches."""
+    work = f"share of the cores' {precision} peak in PrivateKT's round"
+    share = lambda results: 100 * of_peak(results, ours, "privatekt", precision)  # noqa: E731
+    return Row(name, work, (ours, "peak"), share, "%", *targets, more=True)
 
 
 _CNN = "FedAvg, CNN 1→16→16, 100 clients × 10 steps, against "
@@ -80,24 +96,29 @@ _EAGER, _FLOWER = "the bare eager loop on one thread", "plain Flower with two wo
 _PFL, _BF16 = "pfl with two processes", ", in bfloat16"
 _AUTHORS = "PrivateKT, authors' configuration, a round, against the authors' loop on two threads"
 ROWS = (
-    compared("cnn-eager", f"{_CNN}{_EAGER}", ("cnn murmur", "cnn eager"), 5, 6),
-    compared("cnn-eager-bf16", f"{_CNN}{_EAGER}{_BF16}", ("cnn murmur bf16", "cnn eager"), 7, 9),
+    compared("cnn-eager", f"{_CNN}{_EAGER}", ("cnn murmur", "cnn eager"), 6.5, 8),
+    compared("cnn-eager-bf16", f"{_CNN}{_EAGER}{_BF16}", ("cnn murmur bf16", "cnn eager"), 10, 14),
     compared("cnn-flower", f"{_CNN}{_FLOWER}", ("cnn murmur", "cnn flower"), 4, 5),
     compared(
         "cnn-flower-bf16", f"{_CNN}{_FLOWER}{_BF16}", ("cnn murmur bf16", "cnn flower"), 5.5, 7
     ),
-    compared("cnn-pfl", f"{_CNN}{_PFL}", ("cnn murmur", "cnn pfl"), 2.6, 3.2),
-    compared("cnn-pfl-bf16", f"{_CNN}{_PFL}{_BF16}", ("cnn murmur bf16", "cnn pfl"), 3.6, 4.6),
+    compared("cnn-pfl", f"{_CNN}{_PFL}", ("cnn murmur", "cnn pfl"), 3.6, 5),
+    compared("cnn-pfl-bf16", f"{_CNN}{_PFL}{_BF16}", ("cnn murmur bf16", "cnn pfl"), 6, 9),
     compared(
         "mlp-flower",
         "FedAvg, MLP 784–256–10, 100 clients, 1 epoch of 600, against plain Flower",
         ("mlp murmur", "mlp flower"),
-        *(5, 8),
+        *(5.5, 8),
     ),
-    compared("privatekt", _AUTHORS, ("privatekt murmur", "privatekt authors"), 2.6, 3),
+    compared("privatekt", _AUTHORS, ("privatekt murmur", "privatekt authors"), 3.2, 4),
     compared(
-        "privatekt-bf16", f"{_AUTHORS}{_BF16}", ("privatekt murmur bf16", "privatekt authors"), 4, 5
+        "privatekt-bf16",
+        f"{_AUTHORS}{_BF16}",
+        ("privatekt murmur bf16", "privatekt authors"),
+        *(5.5, 8),
     ),
+    arithmetic("privatekt-peak", "privatekt murmur", "fp32", 42, 55),
+    arithmetic("privatekt-peak-bf16", "privatekt murmur bf16", "bf16", 25, 40),
     whole("privatekt-500", "privatekt murmur", "float32"),
     whole("privatekt-500-bf16", "privatekt murmur bf16", "bfloat16"),
     Row(
@@ -106,6 +127,7 @@ ROWS = (
         ("start murmur ray", "start flower"),
         ratio("start flower", "start murmur ray", "first"),
         *("x", 2.2, 3),
+        more=True,
     ),
     Row(
         "start-inline",
@@ -133,7 +155,44 @@ ROWS = (
         "a sweep of 60 jobs that are all finished, the whole command",
         ("sweep finished",),
         figure("sweep finished", "whole"),
-        *("s", 3, 3),
+        *("s", 2.5, 1.5),
+    ),
+    Row(
+        "dpsgd-cnn",
+        "DP-SGD, the CNN of KD-DPFL, lots of 50, one thread, against Opacus",
+        ("dpsgd cnn",),
+        figure("dpsgd cnn", "ratio"),
+        *("x", 1.5, 4),
+        more=True,
+    ),
+    Row(
+        "dpsgd-mlp",
+        "the same, MLP 784–256–10",
+        ("dpsgd mlp",),
+        figure("dpsgd mlp", "ratio"),
+        *("x", 1.5, 4),
+        more=True,
+    ),
+    Row(
+        "no-pool",
+        "`experiment=fashion_no_pool`, ε = 1, the whole command",
+        ("no pool",),
+        figure("no pool", "whole"),
+        *("s", 300, 120),
+    ),
+    Row(
+        "real-sums",
+        "a client of a round of 1,000 by real secure sums, over one of simulated ones",
+        ("real sums",),
+        figure("real sums", "ratio"),
+        *("x", 25, 15),
+    ),
+    Row(
+        "groups",
+        "a client of 200 against a server that lies: in five groups, over one graph",
+        ("groups",),
+        figure("groups", "ratio"),
+        *("x", 0.2, 0.15),
     ),
     Row(
         "overhead",
@@ -190,6 +249,7 @@ ROWS = (
         ("small work",),
         figure("small work", "lockstep"),
         *("x", 2, 4),
+        more=True,
     ),
     Row(
         "memory",
@@ -209,15 +269,12 @@ def main_table(results: Results, left_out: Mapping[str, str]) -> list[str]:
         if any(not results.get(need) for need in row.needs):
             missing = [need for need in row.needs if not results.get(need)]
             why = ", ".join(left_out.get(need, need) for need in missing)
-            lines.append(
-                f"| {row.work} | not measured ({why}) | {_show(row, row.at_least)} "
-                f"| {_show(row, row.aim)} | | |"
-            )
+            lines.append(f"| {row.work} | not measured ({why}) | {_targets(row)} | | |")
             continue
         value = row.figure(results)
         lines.append(
-            f"| {row.work} | **{_show(row, value)}** | {_show(row, row.at_least)} "
-            f"| {_show(row, row.aim)} | {row.verdict(value)} | {row.share(results)} |"
+            f"| {row.work} | **{_show(row, value)}** | {_targets(row)} "
+            f"| {row.verdict(value)} | {row.share(results)} |"
         )
     return lines
 
@@ -256,8 +313,20 @@ KEYS = {
     "later": "a later job beyond its work, s",
     "whole": "the whole command, s",
     "pages": "pages found for a tensor of 64 MiB",
+    "here": "examples a second",
+    "there": "examples a second in Opacus",
+    "ratio": "ratio",
+    "first ms": "a client, ms",
+    "second ms": "a client of what it is compared with, ms",
 }
 
 
-def _show(row: Row, value: float) -> str:
+def _targets(row: Row) -> str:
+    """Both columns of targets."""
+    return " | ".join(_show(row, target) for target in (row.at_least, row.aim))
+
+
+def _show(row: Row, value: float | None) -> str:
+    if value is None:
+        return ""
     return f"{value:.2f}×" if row.unit == "x" else f"{value:.3g} {row.unit}"

@@ -19,7 +19,7 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.config import compose, instantiate, overrides, plugins, settings
 from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated
-from fl_app.run import offer
+from fl_app.run import offer, receipts
 from murmur.round.task import REFUSED, log_error, reply_to
 
 if TYPE_CHECKING:
@@ -85,9 +85,10 @@ def _on_device(
     """Returns the function that answers, once the policy holds and the device agrees to the run.
 
     In this order: the owner's policy, before anything that a server has sent is read; what keeps a
-    finished model that is offered (``fl_app.device.received``); whether the
-    configuration is one that a server may ask for; then either the clients' part in a secure sum,
-    which needs no model, or the host. Raises whatever forbids an answer.
+    finished model that is offered (``fl_app.device.received``), or gives receipts of a finished run
+    (``fl_app.device.receipts``); whether the configuration is one that a server may ask for; then
+    either the clients' part in a secure sum, which needs no model, or the host. Raises whatever
+    forbids an answer.
     """
     plugins.forget()  # a device runs what its owner has installed
     site = NodeSettings.device(context.node_config, f"run-{context.run_id}")
@@ -97,6 +98,11 @@ def _on_device(
 
         run_config = context.run_config
         return partial(receive, run_config=run_config, run_id=context.run_id, site=site)
+    if receipts.is_request(message.content):
+        from fl_app.device.receipts import give
+
+        run_config = context.run_config
+        return partial(give, run_config=run_config, run_id=context.run_id, site=site)
     from fl_app.device.agreement import device_config, run_name
 
     site = replace(site, run=run_name(context.run_config, context.run_id))

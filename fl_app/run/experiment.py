@@ -8,7 +8,7 @@
    ``_after_round`` evaluates and writes the row;
 3. writes the privacy statement, signs it with what was asked (``_sign``), and writes the model and
    the final figures (``_finish``);
-4. on devices, sends them the model (``_offer``).
+4. asks devices for their receipts (``_collect_receipts``), and sends them the model (``_offer``).
 
 Where the accountant fails after clients have answered, the run goes on: what they have paid for is
 not lost. Its rows and figures have no ε, its statement says what was charged, and the error is
@@ -36,7 +36,7 @@ from omegaconf import OmegaConf
 
 from fl_app.config.compose import changed
 from fl_app.config.errors import ConfigError
-from fl_app.run import model_folder, offer, provenance, results, server
+from fl_app.run import model_folder, offer, provenance, receipts, results, server
 from fl_app.run.model_card import model_card
 from fl_app.run.population import data_digests, image_population
 from fl_app.run.scores import TASK_SCORES, leading_score
@@ -122,6 +122,7 @@ class Experiment:
         final = self._finish(array_from_bytes(arrays["model"].data))
         if self.failed is not None:
             raise self.failed
+        self._collect_receipts(grid)
         self._offer(grid)
         return final
 
@@ -504,6 +505,28 @@ class Experiment:
         card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)
         model_folder.write(self.folder.path, weights, about, people.fitted, card)
         model_folder.check(self.folder.path, test, people.dataset.test.images, self.trainer)
+
+    def _collect_receipts(self, grid: Grid) -> None:
+        """Ask devices for receipts once the statement is signed; a simulation writes its own.
+
+        What goes wrong is logged: the run itself is complete.
+        """
+        signer, placement = self.strategy.rounds.sums.signer, self.strategy.setup.placement
+        path = self.folder.statement_path
+        if signer is None or not path.exists():
+            return
+        try:
+            if isinstance(placement, DevicePlacement):
+                statement, enrolment = path.read_bytes(), placement.enrolment
+                content = receipts.signed_request(statement, signer, enrolment)
+                seconds = self.federation.round_timeout
+                receipts.collect(grid, content, enrolment, self.folder.path, seconds)
+            else:
+                clients = range(self.federation.num_clients)
+                name = self._name(self.folder)
+                receipts.write_simulated(self.folder.path, name, signer, clients, path.read_bytes())
+        except Exception as error:
+            log(logging.WARNING, "receipts were not all collected (%s)", in_words(error))
 
     def _offer(self, grid: Grid) -> None:
         """Send the model to the devices that took part, where the run offers it.

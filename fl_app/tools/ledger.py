@@ -2,8 +2,8 @@
 
 ``show`` lists the clients with what each has spent (with ``--policy`` also what is left of it), or
 one client's releases; ``verify`` reads everything and says which entry is wrong, if one is;
-``export`` writes all of it, signed, for ``deploy/verify_ledger.py``. Exit status: 1 where a ledger
-cannot be trusted.
+``export`` writes all of it, signed, for ``deploy/verify_ledger.py``; ``receipt`` prints what the
+clients would give of a run, unsigned. Exit status: 1 where a ledger cannot be trusted.
 
 Nothing here writes into a ledger. What a policy counts is asked of the policy itself, so that the
 table says what its refusals will rest on.
@@ -27,6 +27,7 @@ from fl_app.tools.options import parser_of
 from murmur.files import owner_only
 from murmur.format import format_number, pluralize, printable
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
+from murmur.privacy.closing import Closing, Receipts
 from murmur.privacy.events import Event, describe, releases
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
@@ -34,6 +35,7 @@ from murmur.privacy.neighbours import common
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import THREATS, against
+from murmur.secure_sum.identity import PinnedPeers, read_peers
 
 # A ledger holds what left its client: whoever reads that knows the most.
 _AGAINST = f"against {THREATS[Threat.LOCAL]}"
@@ -59,6 +61,8 @@ def main(argv: list[str]) -> int:
                 _verify(ledger, options.json)
             elif options.action == "export":
                 _export(ledger, options.to)
+            elif options.action == "receipt":
+                _draft(ledger, options)
             else:
                 if not options.json and (said := _beside_card(options.path)):
                     print(printable(said))
@@ -96,6 +100,31 @@ def _beside_card(path: Path) -> str | None:
         f"ε here is {_AGAINST}, whatever others do; the run's card promises "
         f"ε = {_number(_finite(first.stated))} against {whom}"
     )
+
+
+def _draft(ledger: Ledger, options: argparse.Namespace) -> None:
+    """Print the receipts of a run as JSON, as they would be now, or as they are where it is closed.
+
+    Raises:
+        LedgerError: the run has none.
+    """
+    runs = sorted({entry.run for entry in ledger.entries() if entry.kind == "charge"})
+    if options.run not in runs:
+        raise LedgerError(f"--run {options.run}: nothing was charged for it; {', '.join(runs)}")
+    charges = [entry for entry in ledger.entries(run=options.run) if entry.kind == "charge"]
+    charged = {client for entry in charges for client in entry.clients}
+    clients = [name for name in ledger.clients() if name in charged]
+    peers = "seen"
+    try:
+        if options.peers is not None:
+            peers = PinnedPeers(read_peers(options.peers)).digest
+        body = ledger.closing(options.run)
+        closing = Closing(tuple(clients), peers) if body is None else Closing.from_text(body)
+        drafts = Receipts(ledger, options.path.parent).draft(options.run, closing)
+    except (ValueError, OSError) as error:
+        raise LedgerError(f"no receipt: {error}") from error
+    found = [draft.to_predicate() for draft in drafts if options.client in (None, draft.client)]
+    print(json.dumps(found, indent=1))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from murmur.format import format_number
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Neighbours, Unit, releases
 from murmur.privacy.policy_terms import MECHANISMS, GuardRules
-from murmur.privacy.run_header import SignedHeader, is_trusted
+from murmur.privacy.run_header import RunHeader, SignedHeader, is_trusted
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _RELATIVE_TOLERANCE = 1e-9
@@ -94,6 +94,8 @@ class Policy:
         model: whether a run's model is kept: "refuse", "finite" (where a finite ε covers whoever
             sees it, by the server's word), or "any".
         model_bytes: the most that such a model may have.
+        receipts: whether a server is given receipts of finished runs: "none", "run", or "run,
+            sizes", which also gives those from which a client's number of examples follows.
     """
 
     source: str
@@ -115,6 +117,7 @@ class Policy:
     guard: GuardRules | None = None
     model: str = "refuse"
     model_bytes: int = 0
+    receipts: str = "none"
 
     @classmethod
     def load(cls, path: Path | str) -> "Policy":
@@ -257,6 +260,29 @@ class Policy:
         if self.model != "any" and not protects_model:
             allowed = "models whose statement has a finite ε against whoever sees them"
             raise self._refusal("model", "without a finite ε", allowed, "model")
+
+    def require_receipts(self) -> None:
+        """Refusal if no receipt at all may leave; asked before a request for one is read."""
+        if self.receipts == "none":
+            raise self._refusal("receipt", "asked for", "none to be given", "receipts")
+
+    def check_receipt(
+        self, header: RunHeader, charged: Iterable[tuple[int, str, Event]] = ()
+    ) -> None:
+        """Refusal if no receipt of a run may leave.
+
+        Args:
+            header: the run's.
+            charged: round, purpose and event of each of its charges.
+        """
+        self.require_receipts()
+        if header.secret and self.servers is None:
+            # Given where a client was drawn and not elsewhere, it would say who was drawn.
+            allowed = "no receipt of a run with secret cohorts whose server is not named"
+            raise self._refusal("receipt", "asked for", allowed, "servers")
+        if self.receipts == "run" and not all(header.names_event(*each) for each in charged):
+            allowed = "receipts that do not tell how many examples a client has"
+            raise self._refusal("receipt", "with sizes", allowed, "receipts")
 
     def _check_statement(self, event: Event) -> None:
         """Check the unit, the neighbours and the assumptions of ``event``.

@@ -2,8 +2,8 @@
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
 then a whole client, as each release states, and no assumption; ``ledger``, whose id is known only
-when it was begun; ``guard``, without which no foreign app runs; and ``model`` and ``model_mib``, on
-what a device keeps. Scalars are read as text and
+when it was begun; ``guard``, without which no foreign app runs; ``model`` and ``model_mib``, on
+what a device keeps; and ``receipts``, of which it then gives none. Scalars are read as text and
 converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth value,
 and of a key given twice the last one counts.
 """
@@ -39,6 +39,7 @@ _DEFAULTS: dict[str, Any] = {
     "guard": None,
     "model": "finite",
     "model_mib": "256",
+    "receipts": "none",
 }
 
 
@@ -355,4 +356,5 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "guard": _guard,
     "model": _one_of(_REFUSE, "finite", _ANY),
     "model_mib": _count,
+    "receipts": _one_of("none", "run", "run, sizes"),
 }

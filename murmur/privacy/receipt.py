@@ -27,7 +27,6 @@ from murmur.privacy.envelope import Envelope
 from murmur.privacy.events import (
     Adjacency,
     Event,
-    SummedEvent,
     Unit,
     event_from_dict,
     releases,
@@ -172,6 +171,11 @@ class Receipt:
         }
 
     @property
+    def events(self) -> list[tuple[int, str, Event]]:
+        """Round, purpose and event of each entry."""
+        return [(entry.round, entry.purpose, entry.event) for entry in self.entries]
+
+    @property
     def subjects(self) -> dict[str, str]:
         """Digests of what it is about, by name."""
         found = {"header": self.header}
@@ -239,23 +243,29 @@ NOTHING_ASKED = asked_digest("")
 class RunEntries:
     """One run's entries in a ledger.
 
+    Args:
+        ledger: the ledger.
+        run: the run's name there.
+        signed: its header, for a run for which nothing was charged.
+
     Attributes:
         run: its name there.
         signed: its header.
-        position: of the entry that closed it; None while it is open.
+        position: of the entry that closed it, after which nothing is read; None while it is open.
 
     Raises:
         ValueError: the run has no header that a server has signed.
         LedgerError: the ledger cannot be trusted.
     """
 
-    def __init__(self, ledger: Ledger, run: str) -> None:
+    def __init__(self, ledger: Ledger, run: str, signed: SignedHeader | None = None) -> None:
         self.run = run
         self.position: int | None = None
         self._charges: list[Entry] = []
         self._asked: dict[str, dict[str, Any]] = {}
+        self._joined: dict[str, list[JoinedSum]] = {}
         self._confirmed: dict[tuple[str, str], tuple[int, str]] = {}
-        signed: SignedHeader | None = None
+        kept: SignedHeader | None = None
         for entry in ledger.entries(run=run):
             if entry.kind == "charge":
                 self._charges.append(entry)
@@ -264,12 +274,15 @@ class RunEntries:
             elif entry.kind == "confirmed":
                 self._confirm(entry)
             elif entry.kind == "run":
-                signed = signed or SignedHeader.from_text(entry.body)
+                kept = SignedHeader.from_text(entry.body)
             elif entry.kind == "closed":
                 self.position = entry.position
-        if signed is None:
+                break
+        if kept is None and not self._charges:
+            kept = signed
+        if kept is None:
             raise ValueError(f"run {run}: no server has signed a header of it")
-        self.signed = signed
+        self.signed = kept
 
     @property
     def header(self) -> RunHeader:
@@ -286,8 +299,12 @@ class RunEntries:
         """What all clients were charged; those that were charged and asked alike in one entry."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for entry in self._charges:
-            for client in entry.clients:
-                one = self._entry(entry, client)
+            clients = entry.clients
+            shared = None
+            if not self._sums(entry):
+                shared = self._entry(entry, clients[0])
+            for client in clients:
+                one = shared or self._entry(entry, client)
                 numbers = None
                 if one.masked is not None:
                     numbers = one.masked.survivors, one.masked.minimum, one.masked.colluders
@@ -303,8 +320,7 @@ class RunEntries:
         asked = self._asked.get(entry.request)
         if asked is None:
             raise ValueError(f"{entry}: was charged by a version that kept no questions")
-        sums = map(JoinedSum.from_plain, asked.get("sums", ()))
-        joined = next((each for each in sums if client in each.places), None)
+        joined = next((each for each in self._sums(entry) if client in each.places), None)
         about = entry.round, str(entry.purpose), entry.event
         if joined is None:
             return ReceiptEntry(*about, asked_digest(asked["question"]))
@@ -313,6 +329,13 @@ class RunEntries:
         place = joined.places[client]
         masked = Masked(survivors, joined.minimum, joined.colluders, place)
         return ReceiptEntry(*about, digest, masked)
+
+    def _sums(self, entry: Entry) -> Sequence[JoinedSum]:
+        """The secure sums that a charge's request was for."""
+        if entry.request not in self._joined:
+            sums = self._asked.get(entry.request, {}).get("sums", ())
+            self._joined[entry.request] = [JoinedSum.from_plain(plain) for plain in sums]
+        return self._joined[entry.request]
 
     def _confirm(self, entry: Entry) -> None:
         body = json.loads(entry.body)
@@ -329,7 +352,7 @@ def receipt_of(
     previous: str | None = None,
     statement: str | None = None,
     peers: str | None = "any",
-    beside: Sequence[Beside] = (),
+    beside: tuple[Beside, ...] = (),
 ) -> Receipt:
     """The receipt of ``client`` for a run, from its entries in the ledger.
 
@@ -349,7 +372,7 @@ def receipt_of(
         previous=previous,
         statement=statement,
         peers=peers,
-        beside=tuple(beside),
+        beside=beside,
     )
 
 
@@ -376,22 +399,6 @@ def planned_entries(header: RunHeader) -> tuple[ReceiptEntry, ...]:
         for number in range(phase.first, phase.last + 1, phase.every):
             found.append(ReceiptEntry(number, phase.purpose, phase.event, NOTHING_ASKED))
     return tuple(sorted(found, key=_about))
-
-
-def tells_sizes(header: RunHeader, entries: Iterable[ReceiptEntry]) -> bool:
-    """True if an event among ``entries`` is one that the header does not name for every client.
-
-    It then follows from the client's number of examples: DP-SGD's rate, KD-DPFL's noise.
-    """
-    for entry in entries:
-        phases = [phase for phase in header.phases if phase.purpose == entry.purpose]
-        planned = [phase.event for phase in phases if phase.includes(entry.round)]
-        own = entry.event
-        while isinstance(own, SummedEvent):
-            own = own.event
-        if own not in planned:
-            return True
-    return False
 
 
 def counts_of(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:

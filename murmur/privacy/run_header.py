@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from murmur.files import replace_file
-from murmur.privacy.events import Adjacency, Event, Unit, event_from_dict
+from murmur.privacy.events import Adjacency, Event, SummedEvent, Unit, event_from_dict
 from murmur.privacy.signing import Signer, is_signed, require_public_key
 from murmur.privacy.strict_json import read_strictly
 
@@ -258,6 +258,17 @@ class RunHeader:
             )
         if not any(phase.event in (None, event) for phase in phases if phase.includes(number)):
             raise ValueError(f"{purpose}, round {number}: the run header plans another event")
+
+    def names_event(self, number: int, purpose: str, event: Event) -> bool:
+        """True if the plan names ``event``, or what secure sums hide of it, for every client.
+
+        An event that it leaves open follows from a client's number of examples: DP-SGD's rate,
+        KD-DPFL's noise.
+        """
+        while isinstance(event, SummedEvent):
+            event = event.event
+        phases = [phase for phase in self.phases if phase.purpose == purpose]
+        return any(phase.event == event for phase in phases if phase.includes(number))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from murmur.format import framed
 from murmur.privacy.ledger import Confirmed, Ledger, LedgerError
+from murmur.privacy.policy import Refusal
 from murmur.round.site import SUMS, Site, secure_folder
 from murmur.round.task import RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient
@@ -79,7 +80,7 @@ class SecureParties:
             seen.keep()
             self._keep_confirmed(confirmed)
             states.keep()
-        except (SecureSumError, LedgerError, ValueError) as error:
+        except (SecureSumError, LedgerError, Refusal, ValueError) as error:
             answered = {}
             refused = dict.fromkeys(request.messages, self.site.reason(about, error))
         record: dict[str, Any] = {

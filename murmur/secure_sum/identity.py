@@ -98,6 +98,12 @@ class PinnedPeers:
         """The one that is pinned for it."""
         return self.keys.get(client) == key
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of a line for each client, its id and its key, in the order of ids, in hex."""
+        lines = (f"{client} {key.hex()}\n" for client, key in sorted(self.keys.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
     def require_cohort(self, terms: SumTerms) -> None:
         """SecureSumError where the terms name somebody who is not pinned, or other keys."""
         strangers = [client for client in terms.clients if client not in self.keys]

@@ -122,7 +122,7 @@ class SumStates:
         with locked(self.folder):
             files = [self._merged(path, clients) for path, clients in changed.items()]
             for file in files:
-                replace_durably(file.path, file.content())
+                file.write()
             sync_folder(self.folder)
 
     # Helpers --------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class SumStates:
 
     def _merged(self, path: Path, clients: Iterable[int]) -> "_File":
         """The file as it is now, with what was put of ``clients``."""
-        file = _File.read(path)
+        file = _File.read(path).copy()
         for client in clients:
             before = None
             if client in self._file_of:
@@ -269,6 +269,24 @@ def _sum_of(run: str, round: int) -> str:
     return hashlib.sha256(framed(run.encode(), str(round).encode())).hexdigest()
 
 
+_Version = tuple[Path, int, int, int]  # path, inode, time of the last change, size
+
+
+def _version(path: Path) -> _Version | None:
+    """What tells the file at ``path``, which is replaced and never changed, from later ones."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return path, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _keep(version: _Version, file: "_File") -> None:
+    """Remember ``file`` instead of the one before."""
+    _read.clear()
+    _read[version] = file
+
+
 @dataclass
 class _File:
     """One file of states: an entry for each client, behind what several of them know.
@@ -286,7 +304,22 @@ class _File:
 
     @classmethod
     def read(cls, path: Path) -> "_File":
-        """The file at ``path``, empty where there is none; SecureSumError if it is damaged."""
+        """The file at ``path``, empty where there is none; SecureSumError if it is damaged.
+
+        Whoever changes it changes a copy: where clients are asked one by one, a process reads the
+        file that it has just written again and again.
+        """
+        version = _version(path)
+        if version is None:
+            return cls(path)
+        file = _read.get(version)
+        if file is None:
+            file = cls._parsed(path)
+            _keep(version, file)
+        return file
+
+    @classmethod
+    def _parsed(cls, path: Path) -> "_File":
         file = cls(path)
         try:
             first, *rest = unframed(path.read_bytes())
@@ -299,12 +332,19 @@ class _File:
             file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = each[_ID_BYTES:]
         return file
 
-    def content(self) -> bytes:
-        """The inverse of ``read``."""
+    def copy(self) -> "_File":
+        """Another one with the same entries."""
+        return _File(self.path, dict(self.shared), dict(self.entries))
+
+    def write(self) -> None:
+        """Replace what lies at ``path``: the inverse of ``read``."""
         entries = (
             client.to_bytes(_ID_BYTES, "big") + each for client, each in self.entries.items()
         )
-        return framed(framed(*self.shared), *entries)
+        replace_durably(self.path, framed(framed(*self.shared), *entries))
+        version = _version(self.path)
+        if version is not None:
+            _keep(version, self)
 
     def state(self, client: int, round: int) -> SecureClient:
         """State of ``client``; SecureSumError where its sum is over, or the file is damaged."""
@@ -348,6 +388,9 @@ class _File:
         if len(found) != 3:
             raise self.damaged
         return found
+
+
+_read: dict[_Version, _File] = {}  # the file that this process has read or written last
 
 
 def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:

@@ -200,9 +200,14 @@ class Ledger:
             return _header_of(self._log, run)
 
     def confirm(self, confirmed: Sequence[Confirmed]) -> None:
-        """Keep what clients are about to sign of secure sums; what is kept already is not again."""
+        """Keep what clients are about to sign of secure sums; what is kept already is not again.
+
+        Refusal for a run that was closed: its receipts say what was confirmed.
+        """
         with self._log.writing() as transaction:
             for one in confirmed:
+                if _is_closed(self._log, one.run):
+                    raise Refusal(_closed(one.run), _CLOSED)
                 text = one.to_text()
                 where = "WHERE kind = 'confirmed' AND request = ? AND run = ? AND body = ?"
                 if self._log.find(where, one.terms, one.run, text) is None:
@@ -229,6 +234,25 @@ class Ledger:
                 kept = header
             transaction.close_run(run, _NO_HEADER if kept is None else kept.digest, body)
             return body
+
+    def closing(self, run: str) -> str | None:
+        """The body of the entry that closed ``run``; None while it is open."""
+        with self._log.reading():
+            entry = _closing_of(self._log, run)
+        return None if entry is None else entry.body
+
+    def closed_runs(self) -> list[tuple[str, int, str]]:
+        """Name, position and body of each entry that closed a run, in their order."""
+        with self._log.reading():
+            rows = self._log.rows("WHERE kind = 'closed' ORDER BY position")
+            entries = [self._log.authentic(row) for row in rows]
+        return [(entry.run, entry.position, entry.body) for entry in entries]
+
+    def runs_under(self, digest: str) -> list[str]:
+        """Names of the runs that were charged first under the header with this digest."""
+        with self._log.reading():
+            rows = self._log.rows("WHERE kind = 'run' AND request = ? ORDER BY position", digest)
+            return [self._log.authentic(row).run for row in rows]
 
     def sign_envelope(
         self, predicate_type: str, subjects: Mapping[str, str], predicate: Mapping[str, Any]
@@ -421,9 +445,15 @@ class _Batch:
         if _is_closed(self._log, run):
             return _refused(_closed(run), _CLOSED)
         asked = self._question
-        if asked is None or asked.header is None or not asked.is_binding:
+        if asked is None or asked.header is None:
             return None
         digest = asked.header.digest
+        where = "WHERE kind = 'closed' AND request = ? LIMIT 1"
+        closed = self._log.find(where, digest)
+        if closed is not None:
+            return _refused(_closed(closed.run), _CLOSED)
+        if not asked.is_binding:
+            return None
         kept = _header_of(self._log, run)
         if kept is not None and kept.digest != digest:
             return _refused(f"run {run} has another header, and a run has one", "other-header")

@@ -23,7 +23,6 @@ from murmur.privacy.receipt import (
     RunEntries,
     receipt_of,
     receipt_of_all,
-    tells_sizes,
 )
 from murmur.privacy.run_header import PlannedPhase, RunHeader, ServerKey, SignedHeader
 
@@ -149,14 +148,6 @@ def test_secret_cohorts_tell_the_plan_alone(tmp_path):
         charged(ledger, signed=open_plan)
         with pytest.raises(ValueError, match="names no event"):
             receipt_of(RunEntries(ledger, "run"), "0")
-
-
-def test_events_that_no_plan_names_tell_sizes(tmp_path):
-    with Ledger(tmp_path / "l") as ledger:
-        masked(ledger)
-        entries = RunEntries(ledger, "run")
-        assert not tells_sizes(entries.header, entries.of("0"))
-        assert tells_sizes(header(phases=(PlannedPhase("train", 1, 9),)), entries.of("0"))
 
 
 def test_a_simulation_has_one_receipt_in_blocks(tmp_path):

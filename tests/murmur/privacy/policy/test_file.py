@@ -68,6 +68,7 @@ from tests.sums import reported
         ("allow_non_private", ["true"], "must be true or false"),
         ("model", "no", "model='no': must be one of refuse, finite, any"),
         ("model_mib", "0", "model_mib='0': must be a whole number of at least 1"),
+        ("receipts", "sizes", "receipts='sizes': must be one of none, run, run, sizes"),
         ("epsilon_per_day", "1", "'epsilon_per_day' in the file is not known"),
     ],
 )
@@ -86,7 +87,7 @@ def test_a_ledger_is_named_by_its_id(load, plain, value):
 
 
 def test_no_key_may_be_missing(load, plain):
-    optional = {"unit", "adjacency", "assumptions", "ledger", "model", "model_mib"}
+    optional = {"unit", "adjacency", "assumptions", "ledger", "model", "model_mib", "receipts"}
     for key in plain.keys() - optional:
         policy = load({name: value for name, value in plain.items() if name != key})
         assert f"'{key}' is missing in the file" in refusal(policy).reason
@@ -104,6 +105,12 @@ def test_without_a_word_models_with_a_finite_epsilon_are_kept_up_to_a_size(load,
         policy.check_model_privacy(protects_model=False)
     with pytest.raises(Refusal, match="no model"):
         Policy.simulation().check_model_size(1)
+
+
+def test_without_a_word_no_receipt_is_given(load, plain):
+    with pytest.raises(Refusal, match="none to be given"):
+        load({key: value for key, value in plain.items() if key != "receipts"}).require_receipts()
+    load({**plain, "receipts": "run, sizes"}).require_receipts()
 
 
 @pytest.mark.parametrize(
