@@ -7,15 +7,66 @@ their digests only.
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from murmur.files import owner_only, owner_only_folder
-from murmur.round.statement_file import OpenedQuestion, OpenedSum
 
 _QUESTION = "question"
 _SUM = "sum"
 _JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class OpenedQuestion:
+    """A question that clients were asked.
+
+    Attributes:
+        round, purpose: of the phase.
+        question: its digest, in hex (``murmur.round.task.question``).
+        opened: what the digest is of, part by part.
+    """
+
+    round: int
+    purpose: str
+    question: str
+    opened: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OpenedSum:
+    """A secure sum whose masked answers the server has taken.
+
+    Attributes:
+        round, purpose, question: of the question that it is for.
+        terms: digest of its terms, in hex.
+        opened: the terms (``SumTerms.to_dict``).
+        included, survivors: whose masks may be in the sum, and whose vectors are, in hex
+            (``join_ids`` among the sum's clients).
+        keys: what the clients that have confirmed have advertised, in hex.
+        confirmations: signatures of clients that have confirmed both lists, in hex.
+    """
+
+    round: int
+    purpose: str
+    question: str
+    terms: str
+    opened: Mapping[str, Any]
+    included: str
+    survivors: str
+    keys: Mapping[str, str]
+    confirmations: Mapping[str, str]
+
+    def shortened(self) -> "OpenedSum":
+        """The same with as many confirmations as the sum's threshold."""
+        kept = sorted(self.confirmations, key=int)[: self.opened["threshold"]]
+        return replace(
+            self,
+            keys={client: self.keys[client] for client in kept},
+            confirmations={client: self.confirmations[client] for client in kept},
+        )
 
 
 class AskedLog:

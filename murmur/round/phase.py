@@ -27,10 +27,10 @@ from murmur.compat.flower_messages import REPLIES
 from murmur.learning.sums import SumAccumulator
 from murmur.round import wire
 from murmur.round.aggregator import Aggregator
+from murmur.round.asked_log import OpenedQuestion
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
 from murmur.round.signed import QuestionSigner
-from murmur.round.statement_file import OpenedQuestion
 from murmur.round.summation import summation_for
 from murmur.round.task import (
     Task,

@@ -32,10 +32,10 @@ from murmur.learning.codec import Codec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round.aggregator import Aggregator, Summation
+from murmur.round.asked_log import OpenedSum
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
-from murmur.round.statement_file import OpenedSum
 from murmur.round.task import RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.server import SecureServer

@@ -9,12 +9,13 @@ devices keep in their ledgers, which the signatures in there show to others.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from murmur.privacy.envelope import Envelope
 from murmur.privacy.run_header import ServerKey, SignedHeader
 from murmur.privacy.statement import Statement
+from murmur.round.asked_log import OpenedQuestion, OpenedSum
 from murmur.round.task import question_digest
 from murmur.secure_sum.identity import ADVERTISED_BYTES, SIGNATURE_BYTES
 
@@ -24,56 +25,6 @@ FORMAT = 1
 MAX_BYTES = 64 * 2**20  # of the payload
 _MAX_FILE_BYTES = 2 * MAX_BYTES  # with the payload in base64
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
-
-
-@dataclass(frozen=True)
-class OpenedQuestion:
-    """A question that clients were asked.
-
-    Attributes:
-        round, purpose: of the phase.
-        question: its digest, in hex (``murmur.round.task.question``).
-        opened: what the digest is of, part by part.
-    """
-
-    round: int
-    purpose: str
-    question: str
-    opened: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class OpenedSum:
-    """A secure sum whose masked answers the server has taken.
-
-    Attributes:
-        round, purpose, question: of the question that it is for.
-        terms: digest of its terms, in hex.
-        opened: the terms (``SumTerms.to_dict``).
-        included, survivors: whose masks may be in the sum, and whose vectors are, in hex
-            (``join_ids`` among the sum's clients).
-        keys: what the clients that have confirmed have advertised, in hex.
-        confirmations: signatures of clients that have confirmed both lists, in hex.
-    """
-
-    round: int
-    purpose: str
-    question: str
-    terms: str
-    opened: Mapping[str, Any]
-    included: str
-    survivors: str
-    keys: Mapping[str, str]
-    confirmations: Mapping[str, str]
-
-    def shortened(self) -> "OpenedSum":
-        """The same with as many confirmations as the sum's threshold."""
-        kept = sorted(self.confirmations, key=int)[: self.opened["threshold"]]
-        return replace(
-            self,
-            keys={client: self.keys[client] for client in kept},
-            confirmations={client: self.confirmations[client] for client in kept},
-        )
 
 
 @dataclass(frozen=True)
