@@ -5,14 +5,20 @@ confirmed it. A server that is killed and asks the same again adds nothing. Mode
 their digests only.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmur.files import owner_only, owner_only_folder
+from murmur.secure_sum.terms import join_ids
+
+if TYPE_CHECKING:
+    from murmur.secure_sum.server import SecureServer
 
 _QUESTION = "question"
 _SUM = "sum"
@@ -59,7 +65,23 @@ class OpenedSum:
     keys: Mapping[str, str]
     confirmations: Mapping[str, str]
 
-    def shortened(self) -> "OpenedSum":
+    @classmethod
+    def of(cls, one: SecureServer) -> OpenedSum:
+        """A sum before its last phase."""
+        terms = one.terms
+        return cls(
+            round=terms.round,
+            purpose=terms.purpose,
+            question=one.asked.hex(),
+            terms=terms.terms_digest.hex(),
+            opened=terms.to_dict(),
+            included=join_ids(one.included, terms.clients).hex(),
+            survivors=join_ids(one.survivors, terms.clients).hex(),
+            keys={str(client): one.advertised(client).hex() for client in one.confirmed},
+            confirmations={str(client): word.hex() for client, word in one.confirmed.items()},
+        )
+
+    def shortened(self) -> OpenedSum:
         """The same with as many confirmations as the sum's threshold."""
         kept = sorted(self.confirmations, key=int)[: self.opened["threshold"]]
         return replace(
