@@ -733,7 +733,7 @@ def test_the_page_shows_what_is_found_of_a_run_with_a_lie_in_it(tmp_path, check)
     world = make(tmp_path / "run", rounds=12, **kinds)
     world.privacy = make(tmp_path / "fewer", rounds=11, **kinds).privacy
     del world.asked[12, "train"], world.sums[-1]
-    status, said = check(world.write(without=[12, 41]))
+    status, said = check(world.write(without=[12, 41]), "--against", "local")
     page = (VERIFIER.parents[1] / "docs" / "receipts.md").read_text(encoding="utf-8")
     assert status == CONTRADICTED
     assert " ".join(said.split()) in " ".join(page.split())
