@@ -61,7 +61,7 @@ check: $(STAMP)
 quick: $(STAMP)
 	cd $(ROOT) && $(PYTEST) $(QUICK)
 
-# A second Flower: an environment of its own that shares all other packages with ours.
+# A second Flower: an environment of its own that shares all other packages with ours, and has JAX, of an example app.
 FLOWER := 1.42
 OTHER := $(VENV)/flower-$(FLOWER)
 PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
@@ -71,12 +71,15 @@ $(OTHER)/.installed: $(STAMP)
 	{ $(BIN)/python $(PURELIB); $(LINES) } > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
 	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  'flwr==$(FLOWER).*' --editable .
+	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --constraint constraints.txt jax jaxlib
 	@touch $@
 
 test-flower: $(OTHER)/.installed
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest $(PARALLEL) -m 'federation or not federation' \
 	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py tests/murmur/compat \
-	  tests/murmur/flower/test_apps.py packages/murmur-guard/tests/test_guarded_apps.py
+	  tests/murmur/flower/test_apps.py tests/murmur/flower/test_example_apps.py \
+	  packages/murmur-guard/tests/test_guarded_apps.py
 
 # A second Ray in the same way, for what is private to it (murmur/compat/ray_workers.py).
 RAY := 2.54

@@ -47,6 +47,7 @@ THOROUGH = (
     "tests/fl_app/test_small_install.py",
     "tests/fl_app/test_in_a_program.py",
     "tests/fl_app/test_machine.py",
+    "tests/deploy/test_generated_statements.py",
     "tests/murmur/flower/test_rounds.py",
     "tests/fl_app/device/test_devices.py",
     "tests/strategies/test_kd_dpfl.py",

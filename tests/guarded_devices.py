@@ -2,12 +2,11 @@
 
 import os
 
-import httpx
 import pytest
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
-from murmur.compat.flower_runtime import RuntimeTask, TaskInput
+from murmur.compat.flower_runtime import NodeTransport, RuntimeTask, TaskInput
 from murmur.flower import private
 from murmur.privacy.ledger import Ledger
 from murmur_guard import sandbox
@@ -18,7 +17,7 @@ lacking = sandbox.missing()
 needs_lock = pytest.mark.skipif(bool(lacking), reason=lacking)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another account")
 
-
+SUPERLINK = "superlink.example:9092"
 GUARD = """
 guard:
   bundles: any
@@ -32,7 +31,7 @@ guard:
   processes: 60
   unprotected: refuse
 """
-TASK = RuntimeTask("", httpx.HTTPTransport, "", 1, for_client=True)
+TASK = RuntimeTask("", NodeTransport, "", 1, for_client=True)
 
 
 class Clock:
@@ -78,6 +77,7 @@ class Federation(Nodes):
         super().__init__(self.answer, 3, devices=folder)
         self.archives = archives
         self.asked_messages = []
+        self.superlink = SUPERLINK
         self.clocks = {}
         self.guards = {}
         self.plain = app_of(lambda place: lambda arrays: arrays)
@@ -92,7 +92,7 @@ class Federation(Nodes):
         place = context.node_config["partition-id"]
         if place not in self.guards:
             return self.plain(message, context)
-        asked = TaskInput(message, context, "", "", self.archives[place])
+        asked = TaskInput(message, context, "", "", self.archives[place], self.superlink)
         return self.guards[place].answer(TASK, asked)
 
 

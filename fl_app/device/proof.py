@@ -2,11 +2,12 @@
 
 A port on loopback belongs to whoever opens it first. So before anything else passes over a
 connection, the device sends a nonce n_d and HMAC-SHA256(k, "device", n_d, ends), and the SuperNode
-answers with a nonce n_s and HMAC-SHA256(k, "supernode", n_d, n_s, ends); k is derived from the
-secret. ``ends`` are the addresses of the connection's two sockets as each side sees its own: a
-proof that is passed on from another connection has other ends. The roles keep one side's proof from
-being sent back as the other's. A connection stays with the process that it was made to, so each is
-asked once, when it is made. That the device's proof is a new one, Flower checks: the request with
+answers with a nonce n_s, HMAC-SHA256(k, "supernode", n_d, n_s, superlink, ends), and the address of
+the SuperLink for which its owner has started it; k is derived from the secret. ``ends`` are the
+addresses of the connection's two sockets as each side sees its own: a proof that is passed on from
+another connection has other ends. The roles keep one side's proof from being sent back as the
+other's. A connection stays with the process that it was made to, so each is asked once, when it is
+made. That the device's proof is a new one, Flower checks: the request with
 which tasks are taken is signed with the same secret, its time, and a nonce that counts once.
 """
 
@@ -20,15 +21,15 @@ from typing import Any
 
 import h11
 import httpcore
-import httpx
 
-from murmur.compat.flower_runtime import Runtime, RuntimeApiError
+from murmur.compat.flower_runtime import NodeTransport, Runtime, RuntimeApiError
 from murmur.format import framed
 
 PATH = "/v1/murmur/proof"
 ANSWER_SECONDS = 30.0  # as Flower's client has for any other answer
 _NONCE_BYTES = 32
 _MAC_BYTES = 32
+_MAX_ADDRESS_BYTES = 512
 _MAX_ANSWER_BYTES = 4096  # head and body
 
 Scope = MutableMapping[str, Any]
@@ -51,7 +52,8 @@ def proof(secret: bytes, role: bytes, nonces: bytes, device: Address, node: Addr
     Args:
         secret: the bytes of the file that both were given (--superexec-auth-secret-file).
         role: who proves, b"device" or b"supernode".
-        nonces: the device's, and in the SuperNode's proof its own as well; 32 random bytes each.
+        nonces: the device's; in the SuperNode's proof its own as well, and then the SuperLink's
+            address. Nonces are 32 random bytes each.
         device: address of the device's socket.
         node: address of the SuperNode's.
 
@@ -71,11 +73,13 @@ class Proving:
     Args:
         app: Flower's.
         secret: as in ``proof``.
+        superlink: for which the SuperNode was started, HOST:PORT.
     """
 
-    def __init__(self, app: App, secret: bytes) -> None:
+    def __init__(self, app: App, secret: bytes, superlink: str) -> None:
         self._app = app
         self._secret = secret
+        self._superlink = superlink.encode()[:_MAX_ADDRESS_BYTES]
 
     async def __call__(
         self,
@@ -100,7 +104,7 @@ class Proving:
         await send({"type": "http.response.body", "body": answer})
 
     def _answer(self, scope: Scope, body: bytes) -> bytes:
-        """Returns the SuperNode's nonce and proof; empty where the device's proof is wrong."""
+        """Returns nonce, proof and SuperLink; empty where the device's proof is wrong."""
         # uvicorn takes the other end's address from this header, if there is one.
         passed_on = any(name.lower().startswith(b"x-forwarded") for name, _ in scope["headers"])
         device = scope.get("client")
@@ -113,10 +117,11 @@ class Proving:
         ):
             return b""
         own = secrets.token_bytes(_NONCE_BYTES)
-        return own + proof(self._secret, b"supernode", nonce + own, device, node)
+        said = nonce + own + self._superlink
+        return own + proof(self._secret, b"supernode", said, device, node) + self._superlink
 
 
-class ProvenTransport(httpx.HTTPTransport):
+class ProvenTransport(NodeTransport):
     """Connections on which nothing is sent before the other end has proved that it knows a secret.
 
     Each is proved once, when it is made. No proxy is used, whatever the environment names. A
@@ -128,13 +133,20 @@ class ProvenTransport(httpx.HTTPTransport):
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(trust_env=False)
-        self._pool = httpcore.ConnectionPool(network_backend=_Connections(secret))
+        self._connections = _Connections(secret)
+        self._pool = httpcore.ConnectionPool(network_backend=self._connections)
+
+    @property
+    def superlink(self) -> str:
+        """The SuperLink that the SuperNode of the last connection has named."""
+        return self._connections.superlink
 
 
 class _Connections(httpcore.NetworkBackend):
     """Makes the connections of a pool, and lets each be proved before it is used."""
 
     def __init__(self, secret: bytes) -> None:
+        self.superlink = ""
         self._secret = secret
         self._network = httpcore.SyncBackend()
 
@@ -161,13 +173,16 @@ class _Connections(httpcore.NetworkBackend):
         body = nonce + proof(self._secret, b"device", nonce, *ends)
         answer = _posted(stream, body)
         own = answer[:_NONCE_BYTES]
-        wanted = proof(self._secret, b"supernode", nonce + own, *ends)
-        if len(own) != _NONCE_BYTES or not hmac.compare_digest(answer[_NONCE_BYTES:], wanted):
+        given = answer[_NONCE_BYTES : _NONCE_BYTES + _MAC_BYTES]
+        superlink = answer[_NONCE_BYTES + _MAC_BYTES :]
+        wanted = proof(self._secret, b"supernode", nonce + own + superlink, *ends)
+        if len(own) != _NONCE_BYTES or not hmac.compare_digest(given, wanted):
             raise NotProvenError(
                 f"what listens at {address} does not prove that it knows the secret: it is no "
                 "`murmur supernode`, or was given another --superexec-auth-secret-file; nothing "
                 "was sent to it"
             )
+        self.superlink = superlink.decode(errors="replace")
 
 
 def _posted(stream: httpcore.NetworkStream, body: bytes) -> bytes:
@@ -190,7 +205,7 @@ def _posted(stream: httpcore.NetworkStream, body: bytes) -> bytes:
                 answer += event.data
             elif not isinstance(event, h11.Response | h11.InformationalResponse):
                 return b""  # it has hung up
-            if len(answer) > _NONCE_BYTES + _MAC_BYTES:
+            if len(answer) > _NONCE_BYTES + _MAC_BYTES + _MAX_ADDRESS_BYTES:
                 return b""
     except (h11.RemoteProtocolError, httpcore.ReadTimeout):
         return b""

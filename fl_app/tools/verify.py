@@ -1,9 +1,13 @@
-"""``murmur verify STATEMENT --mine --state FOLDER``: compares a statement with what was asked.
+"""``murmur verify STATEMENT``: compares a signed statement with what those who were asked say.
 
 A run's server signs its statement when the run is over. A device's owner compares it with the
-device's own ledger, alone (``--mine``).
+device's own ledger, alone (``--mine --state FOLDER``). Everybody else needs a roster and receipts:
+``deploy/verify_statement.py`` compares those, in a process of its own, as whoever has nothing of
+Murmur runs it.
 """
 
+import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,17 +24,43 @@ def main(argv: list[str]) -> int:
 
     Returns:
         0 where nothing contradicts it, 1 where something does, 2 where the input is wrong or
-        nothing can be compared.
+        nothing can be compared. With receipts also 3 and 4: see ``deploy/verify_statement.py``.
     """
     options = parser_of("verify").parse_args(argv)
+    if not options.mine:
+        return _by_receipts(options.statement, options.roster, argv)
     try:
         envelope = _envelope(options.statement)
-        if options.mine and options.state is not None:
+        if options.state is not None:
             return verify_mine.compare(envelope, options.state, options.client)
         raise ValueError("write --mine --state FOLDER, the folder with the device's ledger")
     except (LedgerError, ValueError) as error:
         print(f"murmur verify: {printable(error)}", file=sys.stderr)
         return 2
+
+
+def verifier() -> Path:
+    """The file that compares statements with receipts, in a checkout or where it is installed."""
+    here = Path(__file__).resolve()
+    checkout = here.parents[2] / "deploy" / "verify_statement.py"
+    if checkout.is_file():
+        return checkout
+    return here.with_name("verify_statement.py")
+
+
+def _by_receipts(statement: Path, roster: Path | None, argv: list[str]) -> int:
+    """The verifier's status for the same words; 2 where what it needs is not installed.
+
+    Of a simulation's folder it checks arithmetic, since there is nothing else.
+    """
+    if importlib.util.find_spec("dp_accounting") is None:
+        needs = "needs dp-accounting: pip install 'dp-accounting>=0.6,<0.7'"
+        print(f"murmur verify: {needs}", file=sys.stderr)
+        return 2
+    command = [sys.executable, str(verifier()), *argv]
+    if roster is None and (statement / "receipts" / "simulation.json").exists():
+        command.append("--arithmetic")
+    return subprocess.run(command, check=False).returncode
 
 
 def _envelope(path: Path) -> Envelope:

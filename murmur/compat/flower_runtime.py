@@ -56,11 +56,22 @@ MESSAGE_LOOK_SECONDS = 0.25  # a task exists before its message does
 MAX_MESSAGE_LOOKS = 80
 HEARTBEAT_SECONDS = 10.0  # a task is taken for dead 60 s after its last sign of life
 RETRY_SECONDS = 30.0  # a SuperNode closes connections that rest for 5 s, also one that is just used
-Transport = Callable[[], httpx.BaseTransport]
 
 
 class RuntimeApiError(Exception):
     """The SuperNode, or its version of Flower, cannot be worked with; the message says why."""
+
+
+class NodeTransport(httpx.HTTPTransport):
+    """Connections to a SuperNode."""
+
+    @property
+    def superlink(self) -> str:
+        """The SuperLink for which its owner has started it; empty where it has not said."""
+        return ""
+
+
+Transport = Callable[[], NodeTransport]
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class TaskInput:
         context: the run's, as the SuperNode has it.
         app, version: of the bundle, in the server's words.
         bundle: its bytes, neither unpacked nor run.
+        superlink: for which the SuperNode was started, in its owner's words.
     """
 
     message: Message
@@ -79,6 +91,7 @@ class TaskInput:
     app: str
     version: str
     bundle: bytes
+    superlink: str
 
 
 class Runtime:
@@ -104,7 +117,7 @@ class Runtime:
         self._transport = transport
         methods = ["/flwr.proto.Runtime/AcquireTask"]
         signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods)
-        self._client = _client(address, transport, signed)
+        self._client = _client(address, transport(), signed)
 
     def claim(self) -> "RuntimeTask | None":
         """Claims the oldest task that waits; None also while no SuperNode answers.
@@ -155,12 +168,14 @@ class RuntimeTask:
     number: int
     for_client: bool
     _client: RuntimeHttpClient = field(init=False, repr=False)
+    _carrier: NodeTransport = field(init=False, repr=False)
     _closed: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def __enter__(self) -> "RuntimeTask":
         own = RuntimeTokenHttpInterceptor(self.token)
-        self._client = _client(self.address, self.transport, own, _retrying())
-        pulse = _client(self.address, self.transport, own)
+        self._carrier = self.transport()
+        self._client = _client(self.address, self._carrier, own, _retrying())
+        pulse = _client(self.address, self.transport(), own)
         threading.Thread(target=self._beat, args=(pulse,), daemon=True).start()
         return self
 
@@ -200,7 +215,12 @@ class RuntimeTask:
         )
         set_message_id(message, tree.object_id)
         return TaskInput(
-            message, context, run.fab_id, run.fab_version, fab_from_proto(given.fab).content
+            message,
+            context,
+            run.fab_id,
+            run.fab_version,
+            fab_from_proto(given.fab).content,
+            self._carrier.superlink,
         )
 
     def reply(self, task_input: TaskInput, reply: Message) -> None:
@@ -247,7 +267,7 @@ def _retrying() -> RetryInvoker:
 
 def _client(
     address: str,
-    transport: Transport,
+    transport: NodeTransport,
     interceptor: ProtobufClientInterceptor,
     retry: RetryInvoker | None = None,
 ) -> RuntimeHttpClient:
@@ -270,6 +290,6 @@ def _client(
         retry_invoker=retry,
     )
     plain = client._client
-    client._client = httpx.Client(transport=transport(), timeout=plain.timeout, trust_env=False)
+    client._client = httpx.Client(transport=transport, timeout=plain.timeout, trust_env=False)
     plain.close()
     return client

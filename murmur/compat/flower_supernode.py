@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Error, Message
@@ -48,24 +49,30 @@ def node_config_pairs(text: str) -> dict[str, Any]:
         raise ValueError(" ".join(error.message.split())) from error
 
 
-def run(words: Sequence[str], served: Callable[[Any, bytes], Any], refusal: str) -> None:
+def run(words: Sequence[str], served: Callable[[Any, bytes, str], Any], refusal: str) -> None:
     """Starts the SuperNode, mended, and returns when it has ended.
 
     Args:
         words: of its command line, the program's name first.
-        served: makes the application that serves tasks, from Flower's own and the secret.
+        served: makes the application that serves tasks, from Flower's own, the secret, and the
+            address of the SuperLink.
         refusal: the reason that a server is told of a message that this SuperNode cannot handle.
     """
-    from flwr.supernode.cli.flower_supernode import flower_supernode
-
+    flower: Any = import_module("flwr.supernode.cli.flower_supernode")  # its package has a function
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
     sys.argv = list(words)
-    mend(served, refusal)
-    flower_supernode()
+    superlink: str = flower._parse_args_run_supernode().parse_args().superlink
+    mend(lambda app, secret: served(app, secret, superlink), refusal)
+    flower.flower_supernode()
 
 
 def mend(served: Callable[[Any, bytes], Any], refusal: str) -> None:
-    """Replaces functions in Flower's own modules; the arguments are those of ``run``."""
+    """Replaces functions in Flower's own modules.
+
+    Args:
+        served: makes the application that serves tasks, from Flower's own and the secret.
+        refusal: as in ``run``.
+    """
     serve_through(served)
     retry_broken_connections()
     answer_one_by_one(refusal)

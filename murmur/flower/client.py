@@ -43,7 +43,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import Host
-from murmur.round.secure_party import SecureParties
+from murmur.round.secure_party import Request, SecureParties
 from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
     RECORD,
@@ -58,9 +58,14 @@ from murmur.round.task import (
 )
 from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.terms import HONEST, LYING
 
-App = Callable[[Message, Context], Message]
-"""What answers a message without protection: an app's own function, or a locked child."""
+App = Callable[[Message, Context, str], Message]
+"""What answers a message without protection: an app's own function, or a locked child.
+
+Its last argument is the public key, in hex, of the server that has signed the message; empty where
+none has.
+"""
 
 OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
@@ -86,7 +91,10 @@ class ClientApp(FlowerClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; Flower calls it, in whichever process the client runs."""
         own_noise = self._has_noise or "opacus" in sys.modules
-        return protect(message, context, super().__call__, own_noise=own_noise)
+        app = super().__call__
+        return protect(
+            message, context, lambda asked, about, _: app(asked, about), own_noise=own_noise
+        )
 
 
 def _has_noise(mods: list[Any] | None) -> bool:
@@ -186,7 +194,8 @@ class Device:
             site = SimulatedSite(
                 trials.folder_of(context.run_id, context.node_id), run, Policy.simulation()
             )
-            return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+            rules = OwnerRules(server=HONEST, peers=AnyPeers())
+            return cls(site, rules, owned=False, guarded=guarded)
         if not named:
             raise ValueError(
                 "murmur, MURMUR_DEVICE: must name the device's folder, or not be there"
@@ -204,7 +213,8 @@ class Device:
             granted.add(protocol.HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
         owned = DeviceSite(folder, run, policy)
-        rules = OwnerRules(colluders=1, peers=pinned)
+        server = HONEST if protocol.HONEST_SERVER.name in granted else LYING
+        rules = OwnerRules(colluders=1, server=server, peers=pinned)
         return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
@@ -266,9 +276,13 @@ def _answer(
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
     if named.get(protocol.STARTED) != started_with(context.run_config):
         raise RequestError("run_config: this client was started with another than the others")
+    if ask.purpose == "train":
+        site.policy.check_clip(ask.clip)
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
+    # What is charged is what this ask says of the server, whatever else the owner would take.
+    rules = replace(device.rules, server=ask.server)
     app = partial(_reply, message, context, call_next)
     with Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger) as ledger:
         host = Host(
@@ -278,7 +292,7 @@ def _answer(
             client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
-            secure=replace(parties, is_on=not ask.simulated),
+            secure=replace(parties, is_on=not ask.simulated, rules=rules),
             parse=lambda content, hosted: [_task(ask, content, parties.place)],
             account=lambda client: OWNER,
         )
@@ -335,6 +349,10 @@ class _Owner(SecureParties):
         """The device's own key, by which its peers know it."""
         return identity_in(self.site.folder / "identity.key")
 
+    def placed(self, request: Request) -> SecureParties:
+        """The device at the place that ``request`` names; RequestError as for ``_parties``."""
+        return _at_place(self, list(request.messages))
+
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
     """The device in a message's sum, at the place that the message names.
@@ -343,9 +361,14 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     """
     records = content.config_records
     clients: Any = records.get(RECORD, records.get(protocol.ASKED, ConfigRecord())).get("clients")
+    return _at_place(_Owner(device.site, (), device.rules, is_on=True), clients)
+
+
+def _at_place(owner: _Owner, clients: Any) -> _Owner:
+    """``owner`` at the one place in ``clients``; RequestError where it is no list of one."""
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
-    return _Owner(device.site, clients, device.rules, is_on=True, place=clients[0])
+    return replace(owner, client_ids=clients, place=clients[0])
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:
@@ -356,9 +379,10 @@ def _task(ask: Ask, content: RecordDict, place: int) -> Task:
     return Task(ask.round, place, np.zeros(0, np.float32), {}, {}, ask.purpose, content)
 
 
-def _reply(message: Message, context: Context, call_next: App) -> Message:
+def _reply(message: Message, context: Context, call_next: App, server: str) -> Message:
     """The app's own answer to its strategy's own message, which has none of our records.
 
+    ``server``: the key of the one that has signed the message, as ``App`` has it.
     RuntimeError where the app ends its process: what it does then is as much data as a reply.
     """
     own = {
@@ -368,7 +392,7 @@ def _reply(message: Message, context: Context, call_next: App) -> Message:
     }
     asked = with_content(message.metadata, RecordDict(own))
     try:
-        return call_next(asked, context)
+        return call_next(asked, context, server)
     except SystemExit as error:
         raise RuntimeError(f"the app ended with sys.exit({error.code!r})") from error
 
@@ -383,7 +407,7 @@ class _Asked:
         summed: True: answers are added up, in every case.
         ask: what the round asks.
         device: whose answer it is.
-        app: gives the app's own reply.
+        app: gives the app's own reply to the server of a key, as ``App`` has it.
         purposes: the ask's one.
         name: of the record in which the message has the model, and the reply its arrays.
         base: the arrays that were sent.
@@ -393,7 +417,7 @@ class _Asked:
     summed = True
 
     def __init__(
-        self, ask: Ask, content: RecordDict, device: Device, app: Callable[[], Message]
+        self, ask: Ask, content: RecordDict, device: Device, app: Callable[[str], Message]
     ) -> None:
         self.ask = ask
         self.device = device
@@ -439,7 +463,7 @@ class _Asked:
         steps = np.zeros(self.codec(task).size, np.int64)
         try:
             # A server may name a norm, or a metric's range, in which some numbers overflow.
-            steps = truncate(self._vector(self.app()), self.ask.radius)
+            steps = truncate(self._vector(self.app(task.server)), self.ask.radius)
         except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise

@@ -90,6 +90,8 @@ class Policy:
             one of them has signed. None: any server may ask.
         allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
         allow_non_private: whether anything may leave without protection.
+        clip: the least and the largest norm to which a server may have the update of a Flower app
+            clipped; None: any. It bounds what is learnt, for the charge is the same at any norm.
         guard: what a foreign app is locked in with; None: no such app runs here.
         model: whether a run's model is kept: "refuse", "finite" (where a finite ε covers whoever
             sees it, by the server's word), or "any".
@@ -114,6 +116,7 @@ class Policy:
     servers: tuple[str, ...] | None = None
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
+    clip: tuple[float, float] | None = None
     guard: GuardRules | None = None
     model: str = "refuse"
     model_bytes: int = 0
@@ -246,6 +249,15 @@ class Policy:
         if limit != math.inf:  # else nothing is composed, which takes the most time
             life = events.ComposedEvent((spent, event))
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
+
+    def check_clip(self, norm: float) -> None:
+        """Refusal if no update may be clipped to ``norm``."""
+        if self.clip is None:
+            return
+        least, largest = self.clip
+        if not least <= norm <= largest:
+            allowed = f"clipping norms from {least:g} to {largest:g}"
+            raise self._refusal("clip", f"{norm:g}", allowed, "clip")
 
     def check_model_size(self, size: int) -> None:
         """Refusal if a run's model of ``size`` bytes may not be kept; asked before it is read."""

@@ -2,10 +2,10 @@
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
 then a whole client, as each release states, and no assumption; ``ledger``, whose id is known only
-when it was begun; ``guard``, without which no foreign app runs; ``model`` and ``model_mib``, on
-what a device keeps; and ``receipts``, of which it then gives none. Scalars are read as text and
-converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth value,
-and of a key given twice the last one counts.
+when it was begun; ``clip``, on Flower apps; ``guard``, without which no foreign app runs; ``model``
+and ``model_mib``, on what a device keeps; and ``receipts``, of which it then gives none. Scalars
+are read as text and converted here, because YAML's own rules surprise: ``1e-5`` is text to it,
+``no`` is a truth value, and of a key given twice the last one counts.
 """
 
 import math
@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, Any] = {
     "adjacency": _AS_STATED,
     "assumptions": [],
     "ledger": _ANY,
+    "clip": _ANY,
     "guard": None,
     "model": "finite",
     "model_mib": "256",
@@ -257,6 +258,21 @@ def _mechanisms(key: str, value: object) -> dict[str, float]:
     return limits
 
 
+def _clip(key: str, value: object) -> tuple[float, float] | None:
+    """The least and the largest clipping norm; None for ``any``."""
+    if value == _ANY:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any, or norms such as {{min: 0.01, max: 10}}"
+        )
+    plain = _mapping(key, value, ("min", "max"))
+    least, largest = (_positive(f"{key}.{name}", plain[name]) for name in ("min", "max"))
+    if least > largest:
+        raise ValueError(f"{key}.min={least:g}: must be at most {key}.max={largest:g}")
+    return least, largest
+
+
 def _guard(key: str, value: object) -> GuardRules | None:
     """Rules that lock a foreign app in; None where the key is not there."""
     if value is None:
@@ -353,6 +369,7 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "minimum_surviving_clients": _count,
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,
+    "clip": _clip,
     "guard": _guard,
     "model": _one_of(_REFUSE, "finite", _ANY),
     "model_mib": _count,

@@ -168,6 +168,9 @@ class Host:
             self.site.policy.require_valid(datetime.now(UTC))
             tasks = self._tasks(content)
             asked = self._asked(tasks[0], content, kind)
+            if asked.header is not None:
+                server = asked.header.header.server
+                tasks = [replace(task, server=server) for task in tasks]
             request = request_digest(self.site.run, facts.algorithm, facts.noise, content)
             stored = self.ledger.reply(request, self._allow)
             if stored is None:

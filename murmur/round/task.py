@@ -30,6 +30,8 @@ from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
+# Beside it in phase REVEAL: phase ADVERTISE of the sum that follows, a message of its own.
+AHEAD = "secure_sum_ahead"
 SIGNED = "signed"  # the record of the server's signatures (``murmur.round.signed``)
 # The record of our own that names whom a question is put to: the first of these that is there.
 # The second one is a foreign strategy's own where ``murmur.flower.ask`` has put in the first.
@@ -75,6 +77,8 @@ class Task:
             answers once for each (run, round, purpose), and each answer is charged by itself.
         message: All that was sent, for foreign code that reads more than a task
             (``murmur.round.host``).
+        server: Public key, in hex, of the server that has signed the question, which was verified;
+            empty where none has.
     """
 
     round: int
@@ -84,6 +88,7 @@ class Task:
     settings: Mapping[str, object]
     purpose: str = "train"
     message: RecordDict | None = None
+    server: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import importlib.util
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,11 @@ from murmur.privacy.statement import Statement
 from murmur.round.task import question
 from murmur.secure_sum.identity import Party, new_identity, public_identity, sign, word_on
 from murmur.secure_sum.terms import SumTerms, join_ids
+
+VERIFIER = Path(__file__).parents[2] / "deploy" / "verify_statement.py"
+LOADED = importlib.util.spec_from_file_location("verify_statement", VERIFIER)
+verifier = importlib.util.module_from_spec(LOADED)
+LOADED.loader.exec_module(verifier)
 
 CLIENT, RECORD = Unit.CLIENT, Unit.RECORD
 ANY, MORE, NULL = Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE, Adjacency.REPLACE_SPECIAL

@@ -1,13 +1,11 @@
 """A signed statement against receipts: the table of lies, bad input, and arithmetic."""
 
 import ast
-import importlib.util
 import json
 import math
 import random
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,16 +20,13 @@ from tests.deploy.receipt_worlds import (
     ANY,
     CLIENT,
     EVALUATION,
+    VERIFIER,
     Charged,
     confirmed_again,
     make,
+    verifier,
 )
 from tests.test_shape import code_lines
-
-VERIFIER = Path(__file__).parents[2] / "deploy" / "verify_statement.py"
-LOADED = importlib.util.spec_from_file_location("verify_statement", VERIFIER)
-verifier = importlib.util.module_from_spec(LOADED)
-LOADED.loader.exec_module(verifier)
 
 SHOWN, CONTRADICTED, INPUT, AGREES, UNCHECKABLE = 0, 1, 2, 3, 4
 CANNOT_SHOW = "no signature of the server is shown"
@@ -158,7 +153,7 @@ def test_lie_1_a_smaller_epsilon_than_that_of_the_charges(tmp_path, check):
     world.privacy = few.privacy
     status, said = check(world.write())
     assert status == CONTRADICTED
-    assert "the charges of client 1 cost at least 1.99" in said
+    assert "client 1 (and 4 more) was charged releases that cost at least 1.99" in said
 
 
 def test_lie_2_one_client_is_asked_with_less_noise(tmp_path, check):
@@ -168,7 +163,7 @@ def test_lie_2_one_client_is_asked_with_less_noise(tmp_path, check):
     status, said = check(world.write())
     assert status == CONTRADICTED
     assert "client 3 was charged another event in round 2 (train) than is planned" in said
-    assert "the charges of client 3 cost at least" in said
+    assert "client 3 was charged releases that cost at least" in said
 
 
 def test_lie_2_one_client_is_asked_for_more(tmp_path, check):
@@ -220,7 +215,7 @@ def test_lie_4_other_terms_than_those_of_the_sum(tmp_path, check, what):
     (tmp_path / "statement.json").write_bytes(world.statement.to_bytes())
     status, said = check(tmp_path)
     assert status == CONTRADICTED
-    assert "client 1 joined another sum in round 2 (train) than is opened" in said
+    assert " joined another sum in round 2 (train) than is opened" in said
 
 
 def test_lie_4_more_survivors_than_were_confirmed(tmp_path, check):
@@ -231,7 +226,7 @@ def test_lie_4_more_survivors_than_were_confirmed(tmp_path, check):
         world.charged[client][0] = replace(world.charged[client][0], sum=fewer)
     status, said = check(world.write())
     assert status == CONTRADICTED
-    assert "client 1 joined another sum in round 1 (train) than is opened" in said
+    assert " joined another sum in round 1 (train) than is opened" in said
 
 
 def test_lie_4_survivors_whom_nobody_confirmed(tmp_path, check):
@@ -322,7 +317,7 @@ def test_lie_7_a_unit_that_the_charges_do_not_protect(tmp_path, check):
     world.privacy["unit"] = "client"
     status, said = check(world.write())
     assert status == CONTRADICTED
-    assert "the charges of client 1 protect nothing with ('client', 'replace_special')" in said
+    assert "releases that protect nothing with ('client', 'replace_special')" in said
 
 
 def test_lie_8_another_model(tmp_path, check):
@@ -397,7 +392,7 @@ def test_lie_9_two_statements_of_one_run(tmp_path, check):
     (tmp_path / "statement.json").write_bytes(again.to_bytes())
     status, said = check(tmp_path)
     assert status == CONTRADICTED
-    assert "client 1 was shown another statement of this run" in said
+    assert "client 1 (and 4 more) was shown another statement of this run" in said
 
 
 def test_lie_9_all_receipts_made_by_the_server(tmp_path, check):
@@ -602,8 +597,8 @@ def signed_receipt(world, text):
     "old, new, sentence",
     [
         (b'"number":1', b'"number":NaN', "NaN is no number"),
-        (b'"number":1', b'"number":1e999', "beyond"),
-        (b'"number":1', b'"number":9007199254740993', "beyond"),
+        (b'"number":1', b'"number":1e999', "is no number"),
+        (b'"number":1', b'"number":9007199254740993', "is no number"),
         (b'"number":1', b'"number":1,"number":1', "twice"),
         (b'"number":1', b'"number":true', "number is not of its type"),
         (b'"number":1', b'"number":1,"more":1', "nothing else"),

@@ -26,6 +26,7 @@ from fl_app.device.proof import Proving
 from tests.federation.loopback import free_port, wait_for
 
 SECRET = b"a secret of this machine"
+SUPERLINK = "127.0.0.1:9092"
 BUNDLE = b"not even an archive"  # nobody may unpack it
 NODE, RUN = 7, 1
 
@@ -43,7 +44,7 @@ class SuperNode:
         self.state.set_node_id(NODE)
         self.address = f"127.0.0.1:{free_port()}"
         flower = create_app(factory, secret)
-        app = flower if secret is None else Proving(flower, secret)
+        app = flower if secret is None else Proving(flower, secret, SUPERLINK)
         port = int(self.address.rpartition(":")[2])
         config = uvicorn.Config(app, port=port, log_level="warning")
         self.server = uvicorn.Server(config)

@@ -10,6 +10,7 @@ which nobody sees, since a zero is released in its place; and its time, which no
 since an answer leaves at the instant that the owner's policy fixes.
 """
 
+import hashlib
 import math
 import os
 import selectors
@@ -29,7 +30,7 @@ from murmur.compat.flower_wire import context_bytes, message_bytes
 from murmur.files import owner_only_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
-from murmur.format import printable
+from murmur.format import framed, printable
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
 from murmur_guard import guarded
@@ -107,7 +108,9 @@ class Guard(DeviceService):
         protection itself took longer.
         """
         began = self.clock()
-        app = LockedApp(self.rules, self.folder, task_input.bundle, self.node_config)
+        app = LockedApp(
+            self.rules, self.folder, task_input.bundle, self.node_config, task_input.superlink
+        )
         message = task_input.message
         reply = protect(message, context, app, guarded=True, alone=self._alone(message))
         if app.started:
@@ -204,24 +207,33 @@ class LockedApp:
         folder: the device's.
         bundle: Flower's archive of the app; it is unpacked by the locked process.
         node_config: what the app finds in its context.
+        superlink: for which the owner's SuperNode was started.
 
     Attributes:
         started: whether it was called.
     """
 
     def __init__(
-        self, rules: GuardRules, folder: Path, bundle: bytes, node_config: Mapping[str, Any]
+        self,
+        rules: GuardRules,
+        folder: Path,
+        bundle: bytes,
+        node_config: Mapping[str, Any],
+        superlink: str,
     ) -> None:
         self.rules = rules
         self.folder = folder
         self.bundle = bundle
         self.node_config = dict(node_config)
+        self.superlink = superlink
         self.started = False
 
-    def __call__(self, message: Message, context: Context) -> Message:
+    def __call__(self, message: Message, context: Context, server: str) -> Message:
         """Runs the app; returns what protection reads of its reply: the arrays sent and metrics.
 
-        What the app keeps in ``Context.state`` stays in the device's folder, for the same run.
+        What the app keeps in ``Context.state`` stays in the device's folder, for the same run of
+        the same server: that of the key that has signed the message, or else that at the SuperLink.
+        Another server that gives its run the same number finds nothing of it.
 
         Raises:
             AppError: there is no answer, within the limits of the policy.
@@ -235,7 +247,9 @@ class LockedApp:
         own = Context(
             context.run_id, context.node_id, self.node_config, RecordDict(), context.run_config
         )
-        kept = self.folder / "apps" / f"{context.run_id}.state"
+        whose = (b"key", server.encode()) if server else (b"superlink", self.superlink.encode())
+        name = hashlib.sha256(framed(*whose, str(context.run_id).encode())).hexdigest()
+        kept = self.folder / "apps" / f"{name}.state"
         state = kept.read_bytes() if kept.exists() else b""
         # The model in float64, though it may be sent in float16, and a state as large as it is.
         largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _MAX_STATE_BYTES

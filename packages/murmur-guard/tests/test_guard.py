@@ -9,23 +9,27 @@ import zlib
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
 from numpy.testing import assert_allclose
 
 from fl_app.cli import main
 from fl_app.device.node_settings import DeviceError
 from murmur.compat.flower_runtime import TaskInput
+from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
-from murmur.round.task import REFUSED
+from murmur.privacy.run_header import ServerKey
+from murmur.round.task import REFUSED, SIGNED
 from murmur_guard import guard as guarding
 from murmur_guard.guard import AppError, _Watched, sandbox_of
 from murmur_guard.guarded import pack_frame, unpack_frame
 from murmur_guard.sandbox import start
-from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
+from tests.fl_app.device.bundles import COUNTING, HARMFUL, LEAKING, TORCH, bundle
 from tests.guarded_devices import (
+    SUPERLINK,
     TASK,
     Clock,
     Federation,
@@ -80,6 +84,57 @@ def test_an_unmodified_torch_app_trains_with_workers_and_a_state_of_its_own(tmp_
     seen = [result.train_metrics_clientapp[n]["rounds"] for n in (1, 2)]
     assert_allclose(seen, [(1 + 3) / 3, (2 + 3) / 3], atol=1e-4)
     assert not (grid.guards[0].folder / "errors.log").exists()
+
+
+def served(grid, rounds, key=None):
+    """How often its app finds that it was asked, in the last of a server's ``rounds``."""
+    strategy = private(
+        FedAvg(fraction_evaluate=0.0),
+        **{"epsilon": 8.0, "delta": 1e-5, "clip": 10.0},
+        metrics={"rounds": (0, 9)},
+        server_key=key,
+    )
+    result = strategy.start(grid, record(MODEL), num_rounds=rounds, timeout=100)
+    mean = result.train_metrics_clientapp[rounds]["rounds"]
+    return round(mean * 3 - 2 * 4.5, 3)  # the two others are the middle of the range
+
+
+@pytest.fixture
+def keys(tmp_path):
+    paths = [tmp_path / name for name in ("one.key", "another.key")]
+    for path in paths:
+        ServerKey.generate().save(path)
+    return paths
+
+
+def test_an_apps_state_is_of_a_run_and_its_server(tmp_path, monkeypatch, keys):
+    """Each server goes on where the one before ended, for a round is answered once."""
+    without_noise(monkeypatch)
+    grid = Federation(tmp_path, [bundle(COUNTING)])
+    one, another = keys
+    assert served(grid, 1, one) == 1
+    assert served(grid, 2, another) == 1  # the run's number is the same
+    assert served(grid, 3, one) == 2
+    assert served(grid, 4) == 1  # nothing is signed: the SuperLink's
+    assert served(grid, 5) == 2
+    grid.superlink = "elsewhere.example:9092"
+    assert served(grid, 6) == 1
+    assert served(grid, 7, one) == 3  # whichever SuperLink it speaks through
+
+
+def test_a_signature_that_does_not_hold_opens_no_servers_state(tmp_path, monkeypatch, keys):
+    without_noise(monkeypatch)
+    grid = Federation(tmp_path, [bundle(COUNTING)])
+    assert served(grid, 1, keys[0]) == 1
+
+    def forged(message, place):
+        if SIGNED in message.content:
+            words = message.content[SIGNED]["words"]
+            message.content[SIGNED]["words"] = [bytes(len(word)) for word in words]
+        return message
+
+    grid.spoil = forged
+    assert served(grid, 2, keys[0]) == 1
 
 
 WAYS = "huge malformed nested endless bomb disk memory ends dies crashes hangs raises"
@@ -202,7 +257,7 @@ def test_an_answer_leaves_at_the_instant_that_the_policy_fixes(tmp_path, monkeyp
     monkeypatch.setattr(guarding, "protect", answered)
     began = clock.now
     message = Message(RecordDict(), dst_node_id=101, message_type="train")
-    guard.reply(TaskInput(message, None, "", "", b""), None)
+    guard.reply(TaskInput(message, None, "", "", b"", SUPERLINK), None)
     assert clock.now - began == pytest.approx(leaves)
     assert (guard.folder / "errors.log").exists() == (took > 400)
 
@@ -213,7 +268,7 @@ def test_what_starts_no_app_is_answered_at_once(tmp_path):
     grid = Federation(tmp_path / "grid", [])
     context = next(iter(grid._contexts.values()))
     message = Message(RecordDict({"arrays": record(MODEL)}), dst_node_id=101, message_type="train")
-    reply = guard.answer(TASK, TaskInput(message, context, "", "", bundle()))
+    reply = guard.answer(TASK, TaskInput(message, context, "", "", bundle(), SUPERLINK))
     assert "wrap the server's strategy" in reply.error.reason
     assert clock.slept == [] and charges(guard) == 0
 

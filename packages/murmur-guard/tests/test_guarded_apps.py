@@ -1,4 +1,4 @@
-"""Seven plain apps that know nothing of Murmur, locked in: each learns what it learns unlocked."""
+"""Nine plain apps that know nothing of Murmur, locked in: each learns what it learns unlocked."""
 
 import importlib
 import io
@@ -22,6 +22,7 @@ from tests.fl_app.device.bundles import (
     bundle,
 )
 from tests.guarded_devices import Federation, charges, needs_lock, started
+from tests.murmur.flower.example_apps import ADVANCED, SKLEARN
 from tests.murmur.flower.nodes import imports_from, record, without_noise
 
 pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders"), pytest.mark.federation]
@@ -55,6 +56,11 @@ def _example_model():
     return torch.nn.ModuleDict({"layer": torch.nn.Linear(64, 10)})
 
 
+def _advanced_model():
+    layers = {"fc1": torch.nn.Linear(64, 16), "fc2": torch.nn.Linear(16, 10)}
+    return torch.nn.ModuleDict(layers)
+
+
 APPS = {
     "numpy": (lambda: bundle(NUMPY), lambda: [np.zeros(3, np.float32)]),
     "torch, the example": (_example, _example_model),
@@ -63,6 +69,11 @@ APPS = {
     "scikit-learn": (lambda: bundle(SCIKIT_LEARN), lambda: [np.zeros((3, 4)), np.zeros(3)]),
     "Hugging Face": (lambda: bundle(HUGGING_FACE), _hugging_face),
     "opacus": (lambda: bundle(OPACUS), _opacus),
+    "Flower's quickstart-sklearn": (
+        lambda: archived(SKLEARN),
+        lambda: [np.zeros((10, 64)), np.zeros(10)],
+    ),
+    "Flower's advanced-pytorch": (lambda: archived(ADVANCED), _advanced_model),
 }
 
 

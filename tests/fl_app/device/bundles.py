@@ -38,6 +38,22 @@ def evaluate(message, context):
     return Message(RecordDict({"metrics": found}), reply_to=message)
 """
 
+# Counts in its Context.state how often it was asked in the run.
+COUNTING = """
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    seen = context.state.config_records.setdefault("seen", ConfigRecord({"rounds": 0}))
+    seen["rounds"] += 1
+    found = MetricRecord({"num-examples": 1, "rounds": seen["rounds"]})
+    content = RecordDict({"arrays": message.content["arrays"], "metrics": found})
+    return Message(content, reply_to=message)
+"""
+
 TASK = """
 from pathlib import Path
 import numpy as np

@@ -13,11 +13,11 @@ import pytest
 
 import fl_app.device.proof
 from fl_app.config.overrides import to_run_config
-from fl_app.device.proof import PATH, NotProvenError, proof, proven_runtime
+from fl_app.device.proof import PATH, NotProvenError, ProvenTransport, proof, proven_runtime
 from fl_app.device.service import Device
 from murmur.compat.flower_runtime import RuntimeApiError
 from tests.federation.loopback import free_port, wait_for
-from tests.federation.supernode import SECRET, SuperNode
+from tests.federation.supernode import SECRET, SUPERLINK, SuperNode
 from tests.fl_app.device_under_test import Device as Files
 from tests.fl_app.device_under_test import model_size, question
 
@@ -59,6 +59,22 @@ def test_murmur_supernode_proves_itself_to_who_knows_its_secret_and_to_nobody_el
     assert proven_runtime(started, SECRET).claim() is None  # there is no task
     with pytest.raises(RuntimeApiError, match="does not prove"):
         proven_runtime(started, b"another").claim()
+    transport = ProvenTransport(SECRET)
+    assert transport.superlink == ""
+    with httpx.Client(transport=transport) as client:
+        client.get(f"http://{started}/health")
+    assert transport.superlink == "127.0.0.1:9"  # for which its owner has started it
+
+
+def test_a_superlink_that_is_named_on_the_way_is_noticed(supernode):
+    def changed(heard):
+        head, _, body = relayed(supernode, heard).partition(b"\r\n\r\n")
+        return head + b"\r\n\r\n" + body.replace(SUPERLINK.encode(), b"127.0.0.1:9093")
+
+    impostor = Impostor(changed)
+    with pytest.raises(RuntimeApiError, match="does not prove"):
+        proven_runtime(impostor.address, SECRET).claim()
+    impostor.close()
 
 
 class Impostor:

@@ -55,7 +55,7 @@ def mended():
     with pytest.MonkeyPatch.context() as own:
         for module, name in MENDED:
             own.setattr(module, name, getattr(module, name))
-        mend(Proving, REFUSED)
+        mend(lambda app, secret: Proving(app, secret, "127.0.0.1:9092"), REFUSED)
         yield
 
 

@@ -15,7 +15,8 @@ from murmur.flower.server import Private
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from tests.murmur.flower.nodes import Nodes, app_of, record, without_noise
+from murmur.round.task import REFUSED
+from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
 ADAPTIVE = adaptive_clipping()
 
@@ -119,6 +120,30 @@ def test_a_servers_norm_changes_no_charge(tmp_path, monkeypatch, clip):
     assert all(len(found) == 2 for found in honest)
     assert charges(clip, "hostile") == honest
     assert max(released) <= CLIP_STEPS
+
+
+@pytest.mark.parametrize(("clip", "answers"), [(1e-30, 0), (1e30, 0), (ADAPTIVE.norm, 1)])
+def test_a_norm_outside_an_owners_bound_is_refused_and_costs_nothing(tmp_path, clip, answers):
+    for place in range(NODES):
+        folder = tmp_path / "devices" / str(place)
+        folder.mkdir(parents=True)
+        (folder / "policy.yaml").write_text(f"{POLICY}clip: {{min: 0.001, max: 10}}\n")
+    settings = private(FedAvg(), **BUDGET, clip="adaptive")._privacy_settings
+    nodes = Nodes(app_of(of_length([0.1] * NODES)), NODES, devices=tmp_path / "devices")
+    own = Private(FedAvg(), replace(settings, clip=clip))
+    own.start(nodes, record(MODEL), num_rounds=1, timeout=5.0)
+    for place in range(NODES):
+        folder = tmp_path / "devices" / str(place)
+        if answers:
+            with Ledger(folder / "ledger.sqlite", create=False) as ledger:
+                assert ledger.releases() == answers
+        else:
+            assert not (folder / "ledger.sqlite").exists()
+            said = (folder / "errors.log").read_text()
+            assert f"clip={clip:g}: this device's policy allows clipping norms from 0.001" in said
+            assert "may change `clip` there" in said
+    errors = [reply.error.reason for reply in nodes.replies if reply.has_error()]
+    assert errors == [REFUSED] * (NODES - NODES * answers)
 
 
 def test_the_statement_is_that_of_a_fixed_norm(tmp_path, monkeypatch):

@@ -451,7 +451,9 @@ def test_a_statement_assumes_an_honest_bundle_unless_every_node_is_guarded(tmp_p
 
     def app(message, context):
         guarded = context.node_config["partition-id"] != unguarded
-        return protect(message, context, plain, guarded=guarded)
+        return protect(
+            message, context, lambda asked, about, _: plain(asked, about), guarded=guarded
+        )
 
     started(Nodes(app, devices=tmp_path / "devices"))
     text = next((tmp_path / "murmur-results").glob("*/privacy.txt")).read_text()

@@ -1,5 +1,6 @@
 """A policy file with a mistake refuses everything, and no accident makes one allow more."""
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -66,6 +67,10 @@ from tests.sums import reported
         ("allow_seeded_noise", "yes", "allow_seeded_noise='yes': must be true or false"),
         ("allow_non_private", "", "must be true or false"),
         ("allow_non_private", ["true"], "must be true or false"),
+        ("clip", "3", "clip='3': must be any, or norms such as {min: 0.01, max: 10}"),
+        ("clip", {"min": "1"}, "'max' is missing in clip"),
+        ("clip", {"min": "0", "max": "1"}, "clip.min='0': must be a number above 0"),
+        ("clip", {"min": "2", "max": "1"}, "clip.min=2: must be at most clip.max=1"),
         ("model", "no", "model='no': must be one of refuse, finite, any"),
         ("model_mib", "0", "model_mib='0': must be a whole number of at least 1"),
         ("receipts", "sizes", "receipts='sizes': must be one of none, run, run, sizes"),
@@ -87,10 +92,23 @@ def test_a_ledger_is_named_by_its_id(load, plain, value):
 
 
 def test_no_key_may_be_missing(load, plain):
-    optional = {"unit", "adjacency", "assumptions", "ledger", "model", "model_mib", "receipts"}
+    optional = {"unit", "adjacency", "assumptions", "ledger", "clip"}
+    optional |= {"model", "model_mib", "receipts"}
     for key in plain.keys() - optional:
         policy = load({name: value for name, value in plain.items() if name != key})
         assert f"'{key}' is missing in the file" in refusal(policy).reason
+
+
+def test_norms_are_any_or_lie_between_two(load, plain):
+    for policy in (load(plain), load({name: plain[name] for name in plain.keys() - {"clip"}})):
+        policy.check_clip(1e-30)
+        policy.check_clip(1e30)
+    policy = load({**plain, "clip": {"min": "0.01", "max": "1e1"}})
+    for norm in (0.01, 0.1, 10.0):
+        policy.check_clip(norm)
+    for norm in (0.009, 10.1, math.nan):
+        with pytest.raises(Refusal, match=r"clipping norms from 0\.01 to 10; the device's owner"):
+            policy.check_clip(norm)
 
 
 def test_without_a_word_models_with_a_finite_epsilon_are_kept_up_to_a_size(load, plain):

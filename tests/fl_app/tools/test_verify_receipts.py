@@ -1,0 +1,46 @@
+"""``murmur verify`` with receipts: the same file as whoever has nothing of Murmur runs."""
+
+import json
+import zipfile
+
+import pytest
+
+from fl_app.tools import verify
+from tests.deploy.receipt_worlds import make
+from tests.wheels import CORE, built
+
+
+def test_a_run_is_compared_with_a_roster_and_its_receipts(tmp_path, capfd):
+    folder = make(tmp_path).write(without=[5])
+    words = [str(folder), "--roster", str(folder / "roster.txt")]
+    assert verify.main(words) == 3
+    assert "receipts of 4 of 5 agree; 5: the server's word" in capfd.readouterr().out
+    assert verify.main([*words, "--against", "local", "--json"]) == 3
+    assert json.loads(capfd.readouterr().out)["status"] == 3
+
+
+def test_of_a_simulation_arithmetic_is_checked(tmp_path, capfd):
+    world = make(tmp_path)
+    folder = world.write(without=world.clients)
+    plain = json.loads(world.receipt(1).payload)["predicate"]
+    entries = [[*entry[:4], "1-5"] for entry in plain["entries"]]
+    world.put("simulation", world.receipt(1, {"client": "1-5", "entries": entries}))
+    assert verify.main([str(folder)]) == 0
+    assert "Only arithmetic was checked" in capfd.readouterr().out
+
+
+def test_what_it_needs_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(verify.importlib.util, "find_spec", lambda name: None)
+    assert verify.main([str(tmp_path)]) == 2
+    assert "pip install 'dp-accounting" in capfd.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(CORE, tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_wheel_has_the_same_file(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        there = packed.read("fl_app/tools/verify_statement.py")
+    assert there == verify.verifier().read_bytes()
