@@ -559,7 +559,7 @@ class Report:
     """Findings: (status, the figure that it is about, a sentence), and of which clients."""
 
     def __init__(self):
-        self.lines = {}
+        self.lines, self.counts = {}, ((), ())
 
     def say(self, status, about, sentence, client=None):
         """Add a finding; ``client``: what the sentence begins with."""
@@ -1112,6 +1112,7 @@ def verify(options, report):
         statement.check_roster(lines, digest)
     found, evidence = read_receipts(receipts, lines, report), read_evidence(receipts, statement)
     comparison = Comparison(statement, found, lines, evidence, options, report)
+    report.counts = comparison.receipts, lines or ()
     comparison.check_entries()
     comparison.conclude("unit, adjacency, delta", f"{statement.asked}, {statement.delta:g};")
     comparison.check_epsilon()
@@ -1143,7 +1144,9 @@ def main(arguments=None):
     status = SHOWN if options.arithmetic and status != CONTRADICTED else status
     if options.json:
         found = [{"status": s, "about": about, "finding": said} for s, about, said in lines]
-        print(json.dumps({"status": status, "findings": found}, indent=1))
+        counts = {"receipts": len(report.counts[0]), "clients": len(report.counts[1])}
+        whole = {"status": status, "word": WORDS[status], **counts, "findings": found}
+        print(json.dumps(whole, indent=1))
         return status
     for each, about, said in lines:
         print(f"{WORDS[each]:>16}  {about}: {said}")
