@@ -1,6 +1,7 @@
 """What the three lines cost a plain Flower app: ``python -m benchmarks.flower_app``.
 
-``examples/plain_flower_app`` as it is and with its patch, one after the other on this machine:
+``examples/plain_flower_app`` as it is, with its patch, and with ``server="honest"`` in that, one
+after the other on this machine:
 
 * ``simulation``: ``flwr run`` on 10 simulated nodes.
 * ``supernodes``: a SuperLink with TLS and node authentication, and three of Flower's own
@@ -50,6 +51,8 @@ from tests.murmur.flower.nodes import POLICY
 APP = PROJECT / "examples" / "plain_flower_app"
 ROUNDS = 6
 CONFIG = f"num-server-rounds={ROUNDS} fraction-evaluate=0.0"
+HONEST = "the same, `server=honest`"
+ASSUMING = POLICY.replace("no_invented", "honest_server, no_invented")
 ANSWER_SECONDS = 30
 GUARD = f"""
 guard:
@@ -122,6 +125,14 @@ def app(folder: Path, *halves: str) -> Path:
     return folder
 
 
+def trusting(folder: Path) -> Path:
+    """The app with the three lines, against a server that follows the protocol."""
+    private = app(folder, "server", "client")
+    path = private / "plain_app" / "server_app.py"
+    path.write_text(path.read_text().replace("epsilon=", 'server="honest", epsilon='))
+    return private
+
+
 def simulation(folder: Path) -> Iterator[tuple[str, Found]]:
     """On 10 simulated nodes."""
     runs = SimulatedRuns(folder / "flwr")
@@ -129,6 +140,7 @@ def simulation(folder: Path) -> Iterator[tuple[str, Found]]:
         yield "plain", found(runs.lines(app(folder / "plain"), 10, CONFIG))
         private = app(folder / "private", "server", "client")
         yield "with the three lines", found(runs.lines(private, 10, CONFIG))
+        yield HONEST, found(runs.lines(trusting(folder / "trusting"), 10, CONFIG))
     finally:
         runs.close()
 
@@ -138,6 +150,7 @@ def supernodes(folder: Path) -> Iterator[tuple[str, Found]]:
     yield "plain", on_devices(folder / "four", app(folder / "plain"))
     private = app(folder / "private", "server", "client")
     yield "with the three lines", on_devices(folder / "five", private)
+    yield HONEST, on_devices(folder / "six", trusting(folder / "trusting"))
 
 
 def devices(folder: Path) -> Iterator[tuple[str, Found]]:
@@ -150,6 +163,8 @@ def devices(folder: Path) -> Iterator[tuple[str, Found]]:
         "with the three lines",
         on_devices(folder / "two", private, lambda own: [*answers, str(private)]),
     )
+    honest = trusting(folder / "trusting")
+    yield HONEST, on_devices(folder / "seven", honest, lambda own: [*answers, str(honest)])
 
 
 def guard(folder: Path) -> Iterator[tuple[str, Found]]:
@@ -174,7 +189,7 @@ def on_devices(
         for number in range(3):
             own = federation.folder / f"owner-{number}"
             own.mkdir()
-            (own / "policy.yaml").write_text(POLICY + GUARD)
+            (own / "policy.yaml").write_text(ASSUMING + GUARD)
             config = {
                 "partition-id": number,
                 "num-partitions": 3,

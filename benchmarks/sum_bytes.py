@@ -41,12 +41,18 @@ def sent_by_one(terms: SumTerms) -> dict[Stage, int]:
         own.seed, own.mask, terms.threshold, terms.holders, b"a sharing", public
     )
     boxes = {v: seal(own.boxes[v], parts[0]) + dealing.tests[0] for v in near}
-    found[Stage.CHECK] = len(own.check(join(boxes, near)))
+    sealed = join(boxes, near)
     everybody = join_ids(terms.clients, terms.clients)
-    found[Stage.MASK] = len(own.add_masks(np.zeros(terms.length, np.int64), everybody, asked))
-    found[Stage.CONFIRM] = len(own.confirm(everybody))
-    words = {v: _word(parties[v], own) for v in near}
-    found[Stage.REVEAL] = len(own.reveal(join(words, near)))
+    if Stage.CHECK in terms.stages:
+        found[Stage.CHECK] = len(own.check(sealed))
+        sealed = b""  # else they come with the list of those included
+    zeros = np.zeros(terms.length, np.int64)
+    found[Stage.MASK] = len(own.add_masks(zeros, everybody + sealed, asked))
+    words = everybody
+    if Stage.CONFIRM in terms.stages:
+        found[Stage.CONFIRM] = len(own.confirm(everybody))
+        words = join({v: _word(parties[v], own) for v in near}, near)
+    found[Stage.REVEAL] = len(own.reveal(words))
     return found
 
 
@@ -93,7 +99,7 @@ def main() -> None:
         terms = settings.terms("bytes", 1, range(chosen.clients), length, bits)
         found = sent_by_one(terms)
         cells = [server, str(terms.neighbours or "all"), str(terms.threshold)]
-        cells += [f"{found[phase]:,}" for phase in Stage]
+        cells += [f"{found.get(phase, 0):,}" for phase in Stage]  # 0: there is no such phase
         cells += [f"{sum(found.values()):,}"]
         cells += [f"{settings.failure_probability(chosen.clients):.1e}"]
         print(f"| {' | '.join(cells)} |", flush=True)

@@ -70,20 +70,17 @@ def strictly(content, what):
         return dict(found)
 
     def number(text):
-        value = float(text) if re.search("[.eE]", text) else int(text[:20])
-        if abs(value) > MAX_INTEGER and (type(value) is int or math.isinf(value)):
-            raise BadInputError(f"{what}: {text:.20} is beyond what every reader can hold")
+        value = float(text) if re.search("[.eENI]", text) else int(text[:20])
+        if not math.isfinite(value) or (type(value) is int and abs(value) > MAX_INTEGER):
+            raise BadInputError(f"{what}: {text:.20} is no number that all readers hold alike")
         return value
-
-    def constant(word):
-        raise BadInputError(f"{what}: {word} is no number of JSON")
 
     depth = 0
     for bracket in re.findall(rb"[\[\]{}]", re.sub(rb'"(?:[^"\\]|\\.)*"', b"", content)):
         depth += 1 if bracket in b"[{" else -1
         if depth > MAX_DEPTH:
             raise BadInputError(f"{what}: is nested more than {MAX_DEPTH} deep")
-    hooks = {"object_pairs_hook": pairs, "parse_constant": constant}
+    hooks = {"object_pairs_hook": pairs, "parse_constant": number}
     try:
         return json.loads(content.decode(), parse_int=number, parse_float=number, **hooks)
     except ValueError as error:
@@ -214,7 +211,7 @@ def read_roster(path):
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: is no text") from error
     lines, owners, sorted_lines = {}, {}, []
-    for words in map(str.split, text.splitlines()):
+    for words in map(str.split, text.split("\n")):
         if not words or words[0].startswith("#"):
             continue
         if len(words) < 4 or not all(word.isprintable() for word in words):
@@ -282,7 +279,7 @@ STEPS = {
     ("record", NULL, False): (0, 0, 0, 2, 1, 0),
     ("record", NONE, False): (0, 0, 0, 2, 2, 1),
 }
-FINE, MOST_COARSE, LEAST_SUMMED = 2.0**16, 20_000, 4.0  # grid steps
+FINE, WIDE, LEAST_SUMMED = 2.0**16, 20_000, 4.0  # grid steps
 UNPROTECTED = ("NonPrivate",)
 
 
@@ -458,9 +455,7 @@ def _epsilon(counts, delta, is_upper):
         elif leaf[0] == "DiscreteGaussian" and leaf[1] >= FINE:
             squared += count * (leaf[2] / leaf[1]) ** 2
             slack += count * log_ratio(leaf[1])
-        elif leaf[0] != "DiscreteGaussian" or (
-            leaf[3] and leaf[1] <= MOST_COARSE and leaf[2] % 1 == 0
-        ):
+        elif leaf[0] != "DiscreteGaussian" or (leaf[3] and leaf[1] <= WIDE and leaf[2] % 1 == 0):
             others[leaf] = count
             slack += count * leaf[3] if leaf[0] == "Sampled" else 0.0
         elif is_upper:
@@ -496,10 +491,8 @@ def by_losses(counts, mu, delta, is_upper):
     gauss = [(("Gaussian", 1 / mu), 1, None, 0, 1)] if mu else []
     for leaf, count, loss, many, copies in found + gauss:
         if loss:
-            masses = atoms(loss, many, step, is_upper)
-            part = pld.PrivacyLossDistribution.create_from_rounded_probability(
-                masses, 0, step, is_upper
-            )
+            make = pld.PrivacyLossDistribution.create_from_rounded_probability
+            part = make(atoms(loss, many, step, is_upper), 0, step, is_upper)
         elif leaf[0] == "Gaussian":
             part = pld.from_gaussian_mechanism(leaf[1], **dots)
         elif leaf[0] == "Sampled":
@@ -563,22 +556,30 @@ def atoms(loss, many, step, is_upper):
 
 
 class Report:
-    """Findings: (status, the figure that it is about, a sentence), each once."""
+    """Findings: (status, the figure that it is about, a sentence), and of which clients."""
 
     def __init__(self):
-        self.lines = {}
+        self.lines, self.counts = {}, ((), ())
 
-    def say(self, status, about, sentence):
-        """Add a finding."""
-        self.lines[status, about, sentence] = True
+    def say(self, status, about, sentence, client=None):
+        """Add a finding; ``client``: what the sentence begins with."""
+        clients = self.lines.setdefault((status, about, sentence), [])
+        clients += [clean(client)] if client is not None else []
 
-    def wrong(self, about, sentence):
+    def wrong(self, about, sentence, client=None):
         """Add what contradicts."""
-        self.say(CONTRADICTED, about, sentence)
+        self.say(CONTRADICTED, about, sentence, client)
 
     def is_wrong(self, about):
         """Whether something contradicts this figure."""
         return any(line[:2] == (CONTRADICTED, about) for line in self.lines)
+
+    def sorted(self):
+        """(status, about, text), the worst first; a sentence of many clients once."""
+        for line in sorted(self.lines, key=lambda line: -BEST_FIRST.index(line[0])):
+            who = [f"client {each} " for each in self.lines[line]]
+            more = f"(and {len(who) - 1} more) " if len(who) > 1 else ""
+            yield *line[:2], "".join(who[:1]) + more + line[2]
 
 
 def figure(value, what):
@@ -666,9 +667,8 @@ class Statement:
                 raise BadInputError("guarantees: is no statement of Murmur")
             one = SimpleNamespace(threat=clean(each.get("threat")), clients={})
             one.adversary = clean(each.get("adversary"))
-            one.proven, one.assumed = (
-                figure(each.get(f"{n}_total"), n) for n in ("proven", "assumed")
-            )
+            one.proven = figure(each.get("proven_total"), "proven")
+            one.assumed = figure(each.get("assumed_total"), "assumed")
             if not each.get("sizes"):  # else one name stands for many
                 one.clients = {name: figure(value, name) for name, value in each["clients"].items()}
             if each.get("canaries") or each.get("measured"):
@@ -722,11 +722,9 @@ class Statement:
         there = [{i for k, i in enumerate(ids) if b[k // 8] >> (7 - k % 8) & 1} for b in lists]
         members = {i: need([one.keys.get(str(i), "")], "keys", "x")[0] for i in ids}
         members = {i: bytes.fromhex(key) for i, key in members.items() if key}
-        if not there[1] <= there[0] <= members.keys() or len(there[1]) < terms.minimum:
-            wrong(
-                f"{len(there[1])} survivors of {len(there[0])}, of whom the terms take at least "
-                f"{terms.minimum}, are not all members with a key"
-            )
+        if not there[1] <= there[0] or len(there[1]) < terms.minimum:
+            counts = f"{len(there[1])} survivors of {len(there[0])}"
+            wrong(f"{counts} are not what terms with a minimum of {terms.minimum} let out")
         valid = 0
         for name, signature in one.confirmations.items():
             key = members.get(int(name) if re.fullmatch("[0-9]{1,16}", name) else -1, b"")
@@ -740,9 +738,10 @@ class Statement:
             wrong(f"{valid} clients have confirmed the sum, and it takes {terms.threshold}")
         if terms.neighbours is None and 2 * terms.threshold <= n + terms.colluders:
             wrong(f"a threshold of {terms.threshold} of {n} fails with {terms.colluders} colluders")
-        bits = 40 if terms.server == "honest" else 104
-        one.failure = 0.0 if terms.neighbours is None else 2.0**-bits
+        ring = 2.0 ** (-40 if terms.server == "honest" else -104)
+        one.failure = 0.0 if terms.neighbours is None else ring
         one.terms, one.digest, one.question, one.lists = terms, digest, question, sha256(*lists)
+        one.is_whole = there[0] <= members.keys()
         one.members, one.survivors, one.names, one.wrong = members, sorted(there[1]), {}, wrong
         return one
 
@@ -752,7 +751,7 @@ class Statement:
             self.report.wrong("roster", "the header was signed for another roster than this.")
         owners = {line.sum_key: name for name, line in lines.items()}
         for one in (one for sums in self.sums.values() for one in sums):
-            for i, key in one.members.items():
+            for i, key in one.members.items() if "-" not in owners else ():
                 name = owners.get(key[:32].hex())
                 if name is None:
                     one.wrong(f"member {i} of the sum has a key that no line of the roster has")
@@ -783,9 +782,8 @@ def read_receipt(envelope):
         if not KINDS["l"](each) or len(each) not in (4, 5, 8):
             raise BadInputError(f"{what}: an entry has 4, 5 or 8 values")
         block = len(each) > 4 and type(each[4]) is str
-        number, purpose, which, digest, *rest = need(
-            each, what, ("iiis" + ("s" if block else "i") + "iii")[: len(each)]
-        )
+        kinds = ("iiissiii" if block else "iiisiiii")[: len(each)]
+        number, purpose, which, digest, *rest = need(each, what, kinds)
         if purpose >= len(plain.purposes) or which >= len(plain.events) or min(purpose, which) < 0:
             raise BadInputError(f"{what}: an entry names no purpose or event of the receipt")
         place = number, plain.purposes[purpose], rest[0] if block else ""
@@ -808,7 +806,7 @@ def read_receipt(envelope):
 
 def read_receipts(folder, lines, report):
     """All receipts of ``folder`` that a ledger of the roster has signed; without one, any."""
-    found, large = [], 1 if lines is not None else 64
+    found, large = [], 2 if lines is not None else 128  # a payload of half as much, in base64
     for path in sorted(folder.glob("*.json")):
         envelope = Envelope(content_of(path, large * MEGABYTE), path.name)
         if envelope.is_altered or not envelope.keys:
@@ -818,9 +816,7 @@ def read_receipts(folder, lines, report):
         line = lines.get(receipt.client) if lines is not None else None
         if lines is not None and (line is None or line.ledger not in envelope.keys):
             said = f"{path.name}: says that it is of client {clean(receipt.client)}"
-            report.wrong(
-                "receipts", f"{said}, and no ledger in the roster signed that; not counted."
-            )
+            report.wrong("receipts", f"{said}, and no ledger in the roster signed that.")
             continue
         receipt.key = line.ledger if line else envelope.keys[0]
         found.append(receipt)
@@ -862,17 +858,17 @@ class Comparison:
         for one in receipts:
             other = chain.setdefault((one.key, one.client, one.previous), one)
             is_chain = one.previous is not None or one.header == other.header
-            who = f"client {clean(one.client)}"
             if other.digest != one.digest and is_chain:
-                said = f"{who} has signed two after the same one: its ledger was put back, or is"
-                self.report.wrong("receipts", f"{said} there twice ({other.what}, {one.what}).")
+                said = "has signed two after the same one: its ledger was put back, or is there"
+                said += f" twice ({other.what}, {one.what})."
+                self.report.wrong("receipts", said, one.client)
             if one.header != self.statement.run:
                 self.report.say(AGREES, "receipts", f"{one.what}: is of another run; not counted.")
                 continue
             found[one.client] = one
             if one.statement not in (None, self.statement.digest):
-                said = f"{who} was shown another statement of this run, {one.statement[:16]}: the"
-                self.report.wrong("signatures", f"{said} server has signed two, or it was altered.")
+                said = f"was shown another statement of this run, {one.statement[:16]}: the server "
+                self.report.wrong("signatures", said + "signed two, or it was altered.", one.client)
         return found.values()
 
     def conclude(self, about, said, status=SHOWN):
@@ -889,8 +885,8 @@ class Comparison:
         elif self.lines is None:
             base, why = UNCHECKABLE, "no roster says who was asked."
         elif self.missing:
-            count = f"{len(self.receipts)} of {len(self.lines)}"
-            base, why = AGREES, f"receipts of {count} agree; {rest}: the server's word."
+            count, base = f"{len(self.receipts)} of {len(self.lines)}", AGREES
+            why = f"receipts of {count} agree; {rest}: the server's word."
         self.report.say(max(base, status, key=BEST_FIRST.index), about, f"{said} {why}")
 
     # What was asked
@@ -899,16 +895,20 @@ class Comparison:
         """Each charge was stated: its round, its event, its question and its sum."""
         for one in {one.digest: one for one in self.receipts.values()}.values():
             for entry in one.entries:
-                self.check_entry(clean(entry.block or one.client), entry)
+                self.check_entry(entry.block or one.client, entry)
         self.conclude("questions", f"{sum(map(len, self.statement.questions.values()))} asked:")
         if self.statement.header.questions != "alike":
             self.report.say(AGREES, "questions", "each client has its own: they are not compared.")
-        loose = [n for n, one in self.receipts.items() if one.peers not in (None, self.pinned)]
-        said = f"{sum(map(len, self.statement.sums.values()))};"
+        known = (None, "any" if self.options.arithmetic else None, self.pinned)
+        loose = [name for name, one in self.receipts.items() if one.peers not in known]
+        sums = [one for found in self.statement.sums.values() for one in found]
+        said, partial = f"{len(sums)};", [one for one in sums if not one.is_whole]
+        if partial:
+            said += f" {len(partial)} do not name all their members' keys;"
         if loose:
             said += f" owners of {len(loose)} clients have not pinned these keys;"
-        if self.statement.sums:
-            self.conclude("sums", said, UNCHECKABLE if loose else SHOWN)
+        if sums:
+            self.conclude("sums", said, UNCHECKABLE if loose or partial else SHOWN)
 
     def check_entry(self, name, entry):
         """One entry of one receipt."""
@@ -918,18 +918,16 @@ class Comparison:
         event = entry.event["event"] if entry.event["kind"] == "SummedEvent" else entry.event
         if not planned or not (questions or secret):
             why = "the statement has no such round" if planned else "the header does not plan it"
-            return self.blame(entry, "questions", f"client {name} was asked in {about}, and {why}.")
+            return self.blame(entry, "questions", name, f"was asked in {about}, and {why}.")
         if None not in planned and event not in planned:
             said = json.dumps(event, sort_keys=True)[:160]
-            said = f"client {name} was charged another event in {about} than is planned: {said}."
-            self.blame(entry, "questions", said)
-        if secret:
-            return None
-        if entry.masked:
-            return self.check_masked(name, entry, about)
+            said = f"was charged another event in {about} than is planned: {said}."
+            self.blame(entry, "questions", name, said)
+        if secret or entry.masked:
+            return None if secret else self.check_masked(name, entry, about)
         digests = [sha256(one.digest, b"", b"") for one in questions]
         if entry.digest not in digests and self.statement.header.questions == "alike":
-            self.blame(entry, "questions", f"client {name} was asked something else in {about}.")
+            self.blame(entry, "questions", name, f"was asked something else in {about}.")
         return None
 
     def check_masked(self, name, entry, about):
@@ -942,8 +940,8 @@ class Comparison:
         if entry.sum is None:
             named = [i for one in sums for i in (one.names.values() or map(str, one.terms.clients))]
             if name in named or entry.survivors:
-                said = f"client {name} joined another sum in {about} than is opened: other terms, "
-                self.blame(entry, "sums", f"{said}members, survivors or question.")
+                said = f"joined another sum in {about} than is opened: other terms, members, "
+                self.blame(entry, "sums", name, f"{said}survivors or question.")
             return
         terms, ids = entry.sum.terms, entry.sum.terms.clients
         if entry.survivors != confirmed:
@@ -952,19 +950,20 @@ class Comparison:
             wrong.append(f"was told a minimum of {entry.minimum}, {entry.colluders} colluders")
         if not entry.block:
             place = entry.place if 0 <= entry.place < len(ids) else None
-            if place is None or entry.sum.names.get(ids[place], name) != name:
+            if place is None or (entry.sum.names.get(ids[place]) or name) != name:
                 wrong.append("has no such place in the sum")
         if entry.event.get("failure", 0.0) != entry.sum.failure:
             wrong.append("was charged another probability that the sum fails")
         for each in wrong:
-            self.blame(entry, "sums", f"client {name} {each}, in {about}.")
+            self.blame(entry, "sums", name, f"{each}, in {about}.")
 
-    def blame(self, entry, about, sentence):
+    def blame(self, entry, about, name, sentence):
         """A contradiction, with the server's signature where an owner shows it."""
         phase = entry.round, entry.purpose
         known = [b"", *(one.lists for one in self.statement.sums.get(phase, ()))]
         shown = {sha256(*pair, lists) for pair in self.evidence[phase] for lists in known}
-        self.report.wrong(about, f"{sentence} {SIGNED if entry.digest in shown else UNSIGNED}")
+        word = SIGNED if entry.digest in shown else UNSIGNED
+        self.report.wrong(about, f"{sentence} {word}", name)
 
     # ε
 
@@ -976,7 +975,7 @@ class Comparison:
         for entry in receipt.entries:
             if entry.block and name not in names_in(entry.block):
                 continue
-            shown = certain = given = 1
+            shown, certain, given = 1, None, 1  # a sum without masks may be forgotten, or not
             if entry.masked:
                 own = entry.sum.terms.colluders if entry.sum else 0
                 colluders = max(entry.colluders, own, self.options.colluders)
@@ -998,7 +997,7 @@ class Comparison:
         summed, delta = threat == "secure_aggregation", self.statement.delta
         for event, honest, count in (charge for name in names for charge in self.charges(name)):
             view = View(asked=asked, summed=summed, granted=granted, honest=honest[whose] or 1)
-            is_known = honest[whose] is not None
+            is_known = honest[whose] is not None or not summed
             found += [(leaf, n, e and is_known) for leaf, n, e in leaves(event, view, count)]
             if summed and whose != "certain":
                 bare += leaves(event, View(asked=asked, summed=False, granted=granted), count)
@@ -1035,14 +1034,13 @@ class Comparison:
                 was = f"cost at least {certain:.6g}, and {limit:.6g} is stated"
                 if certain == math.inf:
                     was = f"protect nothing with {self.statement.asked}, and {limit:.6g} is stated"
-                self.report.wrong(about, f"the charges of client {clean(name)} {was}.")
+                self.report.wrong(about, f"was charged releases that {was}.", name)
         worst, said, status = 0.0, f"{stated:.4g};", SHOWN
         for names in owners.values():
             worst = max(worst, self.cost(tuple(names), threat, granted, "shown"))
         if worst > stated + rounding(stated):
             said, status = f"{stated:.6g}, and receipts prove {worst:.6g};", UNCHECKABLE
-            if worst == math.inf:
-                said = f"{stated:.6g}, of noise that has no exact figure here;"
+            said = f"{stated:.6g}, of noise without exact figure;" if worst == math.inf else said
         if threat == "secure_aggregation" and self.receipts and not self.options.arithmetic:
             value = max(self.cost(tuple(n), threat, granted, "given") for n in owners.values())
             said += f" {value:.4g} if only who gave a receipt is honest;"
@@ -1058,8 +1056,8 @@ class Comparison:
                     both += leaves(one.events[which], view, n)
                 value = epsilon(both, self.statement.delta, True)
                 count, run = sum(n for _, n in other.entries), other.header[:16]
-                said = f"client {clean(name)} was charged {count} times in run {run} of this server"
-                self.report.say(AGREES, "other runs", f"{said}; both prove {value:.4g} together.")
+                said = f"was charged {count} times in run {run} of this server; both prove "
+                self.report.say(AGREES, "other runs", f"{said}{value:.4g} together.", name)
 
     def check_model(self, path):
         """The final model: the file's digest, and whether it was sent in a phase."""
@@ -1089,8 +1087,7 @@ def model_values(path):
     if content[8:9] != b"{" or size > min(len(content), 100 * MEGABYTE):
         return [content]
     head, rest = strictly(content[8:size], path.name), content[size:]
-    spans = [each["data_offsets"] for name, each in head.items() if name != "__metadata__"]
-    parts = [rest[start:end] for start, end in spans]
+    parts = [rest[slice(*head[n]["data_offsets"])] for n in head if n != "__metadata__"]
     return [rest, b"".join(parts), *parts]
 
 
@@ -1099,7 +1096,7 @@ def verify(options, report):
     path = Path(options.statement)
     folder = path if path.is_dir() else path.parent
     path = path / "statement.json" if path.is_dir() else path
-    envelope = Envelope(content_of(path, 64 * MEGABYTE), path.name)
+    envelope = Envelope(content_of(path, 128 * MEGABYTE), path.name)
     if envelope.is_altered:  # what nobody has signed is not parsed
         report.wrong("signatures", "the run's server has not signed the statement as it is.")
         return
@@ -1116,6 +1113,7 @@ def verify(options, report):
         statement.check_roster(lines, digest)
     found, evidence = read_receipts(receipts, lines, report), read_evidence(receipts, statement)
     comparison = Comparison(statement, found, lines, evidence, options, report)
+    report.counts = comparison.receipts, lines or ()
     comparison.check_entries()
     comparison.conclude("unit, adjacency, delta", f"{statement.asked}, {statement.delta:g};")
     comparison.check_epsilon()
@@ -1142,13 +1140,14 @@ def main(arguments=None):
     except BadInputError as error:
         print(clean(error), file=sys.stderr)
         return INPUT
-    lines = sorted(report.lines, key=lambda line: -BEST_FIRST.index(line[0]))
+    lines = list(report.sorted())
     status = lines[0][0]
-    if options.arithmetic and status != CONTRADICTED:
-        status = SHOWN
+    status = SHOWN if options.arithmetic and status != CONTRADICTED else status
     if options.json:
         found = [{"status": s, "about": about, "finding": said} for s, about, said in lines]
-        print(json.dumps({"status": status, "findings": found}, indent=1))
+        counts = {"receipts": len(report.counts[0]), "clients": len(report.counts[1])}
+        whole = {"status": status, "word": WORDS[status], **counts, "findings": found}
+        print(json.dumps(whole, indent=1))
         return status
     for each, about, said in lines:
         print(f"{WORDS[each]:>16}  {about}: {said}")

@@ -36,6 +36,7 @@ from fl_app.run.load import (
 )
 from fl_app.run.progress import LAST_ROUNDS, format_epsilon, short_name
 from fl_app.tools.options import parser_of
+from fl_app.tools.verify_receipts import whose_word
 from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ __all__ = [
     "value_of",
     "varied_values",
     "version",
+    "whose_word",
     "with_interval",
 ]
 

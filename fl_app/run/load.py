@@ -67,6 +67,7 @@ class Run:
         card: what was understood of its data.
         provenance: versions, commit and dates.
         problems: files that are there and could not be read.
+        folder: where it lies; None: nowhere.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Run:
     card: DataCard | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    folder: Path | None = field(default=None, compare=False)
 
     @property
     def state(self) -> str:
@@ -255,6 +257,7 @@ def load_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         partition=part("partition.json", _partition, None),
         card=part("data.json", DataCard.from_json, None),
         problems=tuple(problems),
+        folder=path,
     )
 
 

@@ -6,12 +6,10 @@ device's own ledger, alone (``--mine --state FOLDER``). Everybody else needs a r
 Murmur runs it.
 """
 
-import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
-from fl_app.tools import verify_mine
+from fl_app.tools import verify_mine, verify_receipts
 from fl_app.tools.options import parser_of
 from murmur.format import printable
 from murmur.privacy.envelope import Envelope
@@ -28,7 +26,7 @@ def main(argv: list[str]) -> int:
     """
     options = parser_of("verify").parse_args(argv)
     if not options.mine:
-        return _by_receipts(options.statement, options.roster, argv)
+        return verify_receipts.compare(options.statement, options.roster, argv)
     try:
         envelope = _envelope(options.statement)
         if options.state is not None:
@@ -37,30 +35,6 @@ def main(argv: list[str]) -> int:
     except (LedgerError, ValueError) as error:
         print(f"murmur verify: {printable(error)}", file=sys.stderr)
         return 2
-
-
-def verifier() -> Path:
-    """The file that compares statements with receipts, in a checkout or where it is installed."""
-    here = Path(__file__).resolve()
-    checkout = here.parents[2] / "deploy" / "verify_statement.py"
-    if checkout.is_file():
-        return checkout
-    return here.with_name("verify_statement.py")
-
-
-def _by_receipts(statement: Path, roster: Path | None, argv: list[str]) -> int:
-    """The verifier's status for the same words; 2 where what it needs is not installed.
-
-    Of a simulation's folder it checks arithmetic, since there is nothing else.
-    """
-    if importlib.util.find_spec("dp_accounting") is None:
-        needs = "needs dp-accounting: pip install 'dp-accounting>=0.6,<0.7'"
-        print(f"murmur verify: {needs}", file=sys.stderr)
-        return 2
-    command = [sys.executable, str(verifier()), *argv]
-    if roster is None and (statement / "receipts" / "simulation.json").exists():
-        command.append("--arithmetic")
-    return subprocess.run(command, check=False).returncode
 
 
 def _envelope(path: Path) -> Envelope:

@@ -41,6 +41,7 @@ from murmur.learning.codec import MAX_GRID_ENTRY, GridCodec
 from murmur.privacy.events import MAX_VECTOR_ENTRIES, Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, MIN_NORM
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.secure_sum.terms import HONEST, LYING, Server
 from murmur.settings import Count, Fraction, Positive, settings
 
 ALGORITHM = "flower"  # as owners' policies name it
@@ -58,6 +59,7 @@ NOT_COUNTED = (
 )
 
 INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
+HONEST_SERVER = Assumption("honest_server", "the server follows the protocol")
 HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
 
 _MAX_BIT_WEIGHT = 2.0
@@ -88,6 +90,7 @@ class Ask:
         metrics: (name, low, high) of each metric that is released.
         simulated: whether the server sees what it sums, as in a simulation of secure sums.
         bit_weight: beta, how far the bit of an adaptive norm moves, in clipping norms; 0: no bit.
+        server: against whom the sum holds: one that is "lying", or "honest" (``SumTerms.server``).
 
     Raises:
         ValueError: a value is of another type or outside its range, ``minimum`` is not above
@@ -108,6 +111,7 @@ class Ask:
     metrics: tuple[tuple[str, float, float], ...] = ()
     simulated: bool = False
     bit_weight: Annotated[float, Field(ge=0, le=_MAX_BIT_WEIGHT)] = 0.0
+    server: Server = LYING
 
     def __post_init__(self) -> None:
         if self.minimum <= self.colluders:
@@ -168,6 +172,7 @@ class Ask:
             "colluders": self.colluders,
             "frozen": list(self.frozen),
             "simulated": self.simulated,
+            "server": self.server,
             **{f"{self.purpose}.{name}": value for name, value in own.items()},
         }
 
@@ -226,11 +231,14 @@ class Ask:
         where the answer is masked. Client-level, between neighbours of which one client's data are
         replaced. It assumes that the app's bundle is honest (it brings the code that protects), and
         unless the client's own noise is all of it, that the server invents no clients (else the
-        noise of others is its own). An owner's policy must grant both, or the answer is refused;
-        ``Device.of`` grants what the device itself proves.
+        noise of others is its own), or where the sum asks for that, that the server follows the
+        whole protocol. An owner's policy must grant each, or the answer is refused; ``Device.of``
+        grants what the device itself proves.
         """
         assumptions = [HONEST_APP]
-        if self.minimum - self.colluders > 1:
+        if self.server == HONEST:
+            assumptions.insert(0, HONEST_SERVER)
+        elif self.minimum - self.colluders > 1:
             assumptions.insert(0, INVENTS_NOBODY)
         return replace(self.mechanism.release(), assumptions=tuple(assumptions))
 

@@ -43,7 +43,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import Host
-from murmur.round.secure_party import SecureParties
+from murmur.round.secure_party import Request, SecureParties
 from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
     RECORD,
@@ -58,6 +58,7 @@ from murmur.round.task import (
 )
 from murmur.secure_sum.identity import AnyPeers, PinnedKeys, identity_in
 from murmur.secure_sum.settings import OwnerRules
+from murmur.secure_sum.terms import HONEST, LYING
 
 App = Callable[[Message, Context, str], Message]
 """What answers a message without protection: an app's own function, or a locked child.
@@ -193,7 +194,8 @@ class Device:
             site = SimulatedSite(
                 trials.folder_of(context.run_id, context.node_id), run, Policy.simulation()
             )
-            return cls(site, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+            rules = OwnerRules(server=HONEST, peers=AnyPeers())
+            return cls(site, rules, owned=False, guarded=guarded)
         if not named:
             raise ValueError(
                 "murmur, MURMUR_DEVICE: must name the device's folder, or not be there"
@@ -211,7 +213,8 @@ class Device:
             granted.add(protocol.HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
         owned = DeviceSite(folder, run, policy)
-        rules = OwnerRules(colluders=1, peers=pinned)
+        server = HONEST if protocol.HONEST_SERVER.name in granted else LYING
+        rules = OwnerRules(colluders=1, server=server, peers=pinned)
         return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
@@ -278,6 +281,8 @@ def _answer(
     if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
+    # What is charged is what this ask says of the server, whatever else the owner would take.
+    rules = replace(device.rules, server=ask.server)
     app = partial(_reply, message, context, call_next)
     with Ledger(site.folder / "ledger.sqlite", expected=site.policy.ledger) as ledger:
         host = Host(
@@ -287,7 +292,7 @@ def _answer(
             client=_Asked(ask, content, device, app),
             data=_AppsOwn(),
             ledger=ledger,
-            secure=replace(parties, is_on=not ask.simulated),
+            secure=replace(parties, is_on=not ask.simulated, rules=rules),
             parse=lambda content, hosted: [_task(ask, content, parties.place)],
             account=lambda client: OWNER,
         )
@@ -344,6 +349,10 @@ class _Owner(SecureParties):
         """The device's own key, by which its peers know it."""
         return identity_in(self.site.folder / "identity.key")
 
+    def placed(self, request: Request) -> SecureParties:
+        """The device at the place that ``request`` names; RequestError as for ``_parties``."""
+        return _at_place(self, list(request.messages))
+
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
     """The device in a message's sum, at the place that the message names.
@@ -352,9 +361,14 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     """
     records = content.config_records
     clients: Any = records.get(RECORD, records.get(protocol.ASKED, ConfigRecord())).get("clients")
+    return _at_place(_Owner(device.site, (), device.rules, is_on=True), clients)
+
+
+def _at_place(owner: _Owner, clients: Any) -> _Owner:
+    """``owner`` at the one place in ``clients``; RequestError where it is no list of one."""
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
-    return _Owner(device.site, clients, device.rules, is_on=True, place=clients[0])
+    return replace(owner, client_ids=clients, place=clients[0])
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:

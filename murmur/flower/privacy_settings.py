@@ -10,6 +10,7 @@ from murmur.flower.ask import ALGORITHM, Ask
 from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.run_header import PlannedPhase, RunHeader, ServerKey
 from murmur.secure_sum.settings import SecureSumSettings
+from murmur.secure_sum.terms import LYING, Server
 
 if TYPE_CHECKING:
     from murmur.privacy.protection.base import Clipping  # loads SciPy
@@ -19,7 +20,13 @@ MIN_SUM_NODES = COLLUDERS + 2  # two honest ones hide each other
 MIN_SUM_FRACTION = 0.67  # of a cohort
 EVALUATION_NOISE = 2.0  # the noise on evaluations, in that on trainings
 BIT_WEIGHT = 0.5  # clipping norms: the bit of an adaptive one lengthens the vector by 3%
-SUMS = SecureSumSettings("on", threshold=None, minimum=MIN_SUM_FRACTION, colluders=COLLUDERS)
+SUMS = SecureSumSettings(
+    "on",
+    threshold=None,
+    minimum=MIN_SUM_FRACTION,
+    neighbours=2**62,  # all that there are
+    colluders=COLLUDERS,
+)
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -46,7 +53,7 @@ class PrivacySettings:
     """The arguments of ``private``, and the number of rounds once the strategy starts.
 
     Attributes:
-        epsilon, delta, frozen, simulated: As in ``private``.
+        epsilon, delta, frozen, simulated, server: As in ``private``.
         clip: The clipping norm of the first round.
         adaptive: How it follows the clients' changes; None: it stays.
         metrics: (name, low, high) of each metric, under "train" and "evaluate".
@@ -61,6 +68,7 @@ class PrivacySettings:
     simulated: bool
     rounds: int = 1
     adaptive: "Clipping | None" = None
+    server: Server = LYING
 
     def __post_init__(self) -> None:
         # An ask refuses what is out of range, before anything is started.
@@ -97,7 +105,7 @@ class PrivacySettings:
         """Settings of a cohort's sum: one group, each client shares its secrets with all others."""
         if self.simulated:
             return replace(SUMS, mode="simulated")
-        return SUMS
+        return replace(SUMS, server=self.server)
 
     def header(self, name: str, key: ServerKey) -> RunHeader:
         """Returns the header of the run ``name``, which ``key`` is to sign.
@@ -126,6 +134,18 @@ class PrivacySettings:
             successions=key.successions,
         )
 
+    def following(self, ask: Ask) -> Ask | None:
+        """Returns the ask after ``ask``, of as many clients, in the order of Flower's rounds.
+
+        None after the last round, and where the next clipping norm follows from this one's answers.
+        """
+        purpose, number = "train", ask.round + 1
+        if ask.purpose == "train" and self.metrics["evaluate"]:
+            purpose, number = "evaluate", ask.round
+        if ask.bit_weight or number > self.rounds:
+            return None
+        return self.ask(purpose, number, ask.minimum, ask.clip)
+
     def ask(self, purpose: str, number: int, minimum: int, clip: float | None = None) -> Ask:
         """Returns what round ``number`` asks of each client.
 
@@ -149,4 +169,5 @@ class PrivacySettings:
             metrics=self.metrics[purpose],
             simulated=self.simulated,
             bit_weight=bit_weight,
+            server=self.server,
         )

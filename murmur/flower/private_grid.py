@@ -1,18 +1,21 @@
-"""The wrapper of a grid that turns each question to clients into a secure sum of six phases.
+"""The wrapper of a grid that turns each question to clients into a secure sum.
 
 A strategy's ``start`` is called with a ``PrivateGrid`` in the place of Flower's grid, and a secure
 sum happens inside one ``send_and_receive``. The strategy configures, samples and steps as it always
 does. It is given one reply for each survivor, and each holds the same: what the clients were sent
 plus the mean of their clipped, noised changes, with weight 1.
+
+Where all nodes are asked, and what comes next is known, they advertise for the next round's sum
+with the last message of this one.
 """
 
+import hashlib
 import json
 import logging
 import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,15 +35,18 @@ from murmur.flower.ask import Ask
 from murmur.flower.forecast import LOUD_NOISE, compared, forecast
 from murmur.flower.model_arrays import ModelArrays
 from murmur.flower.privacy_settings import MIN_SUM_NODES, PrivacySettings
+from murmur.flower.round_phase import NextRound, RoundSetup, SampledNodes, WrappedQuestion
 from murmur.flower.statement import FACTS, statement_of
 from murmur.privacy.events import Release
 from murmur.privacy.run_header import ServerKey
+from murmur.privacy.statement import Statement
 from murmur.round.aggregator import Aggregator
+from murmur.round.asked_log import AskedLog
 from murmur.round.phase import Phase
-from murmur.round.placement import ClientPlacement, Placement
-from murmur.round.question import Outcome, Question
-from murmur.round.setup import SumSetup
+from murmur.round.question import Outcome
+from murmur.round.secure_summation import SecureSummation
 from murmur.round.signed import QuestionSigner
+from murmur.round.statement_file import FILE, SignedStatement
 from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
@@ -53,62 +59,6 @@ _OF_THE_SUM = "secure aggregation:"  # begins the reason of all clients of a sum
 def weight_key(strategy: Strategy) -> str:
     """Returns the metric by which ``strategy`` weighs a reply."""
     return str(getattr(strategy, "weighted_by_key", "num-examples"))
-
-
-class _SampledNodes(ClientPlacement):
-    """Placement on the nodes that the strategy has sampled, by their places 0 to n - 1.
-
-    Flower gives a node another id each time that it registers, so no id is worth remembering. The
-    phase's clients are these places (``murmur.round.placement.ClientPlacement``).
-    """
-
-    def __init__(self, nodes: Sequence[int]) -> None:
-        self.nodes = list(nodes)
-
-    def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """Places each on its own node; nobody is away, for the strategy saw them online."""
-        return Placement({self.nodes[place]: [place] for place in clients})
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RoundSetup(SumSetup):
-    """Settings of one round for phases and sums; its noise is the operating system's.
-
-    Attributes:
-        seed: Draws groups, of which there is one: it decides nothing.
-        round_timeout: Seconds for each phase of the protocol; training has the strategy's own
-            timeout.
-        strategy, query: The algorithm's name in the terms of a sum, and Flower's type of the
-            protocol's messages.
-        minimum: The ask's.
-    """
-
-    seed: int = 0
-    round_timeout: float = field(default_factory=lambda: PHASE_SECONDS)
-    strategy: str = protocol.ALGORITHM
-    query: str = protocol.KIND
-    minimum: int
-
-    @property
-    def least_survivors(self) -> int:
-        """The ask's ``minimum``: fewer would not hold the whole noise."""
-        return self.minimum
-
-
-@dataclass(frozen=True)
-class _WrappedQuestion(Question):
-    """The strategy's own message, with Murmur's records beside its own.
-
-    Attributes:
-        records: What the strategy sends, with the model in the types with which it began.
-    """
-
-    records: RecordDict = field(default_factory=RecordDict)
-
-    def content(self, clients: Sequence[int]) -> RecordDict:
-        """The message to a node, which hosts one client: the place that it has in this sum."""
-        about: dict[str, Any] = {**self.settings, "clients": list(clients)}
-        return RecordDict({**self.records, protocol.ASKED: ConfigRecord(about)})
 
 
 class PrivateGrid(GridWrapper):
@@ -138,6 +88,11 @@ class PrivateGrid(GridWrapper):
         started: Digest of the run-config with which a node says that it was started.
         stated: Whether the log has named the statement's file.
         clip: The clipping norm of the next training.
+        statement: Of all that was asked so far; None: nothing was.
+        upcoming: The round that is expected next; None: nobody has been asked for it.
+        unused: Rounds that were expected and did not come. Clients may have joined their sums, so
+            that later ones have another name.
+        is_foreseen: Whether the strategy has asked for what was expected, whomever it asked.
     """
 
     def __init__(
@@ -164,6 +119,26 @@ class PrivateGrid(GridWrapper):
         self.started: dict[int, str] = {}
         self.stated = False
         self.clip = settings.clip
+        self.statement: Statement | None = None
+        if self.signer is not None:
+            self.signer.log = AskedLog(self.folder / "asked.jsonl")
+        self.upcoming: NextRound | None = None
+        self.unused = 0
+        self.is_foreseen = True
+
+    def sign_statement(self, arrays: ArrayRecord) -> None:
+        """Signs what was asked in a run that is over, as ``statement.json``.
+
+        Nothing without a key, or where nobody was asked. ``arrays``: The final model.
+        """
+        if self.signer is None or self.signer.log is None or self.statement is None:
+            return
+        model = hashlib.sha256()
+        for array in arrays.values():
+            model.update(np.asarray(array.numpy(), "<f4").tobytes())
+        asked = self.signer.log.read()
+        signed = SignedStatement(self.signer.signed, self.statement, model.hexdigest(), *asked)
+        replace_file(self.folder / FILE, signed.signed(self.signer.key).to_bytes())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""
@@ -320,7 +295,27 @@ class PrivateGrid(GridWrapper):
         The statement is on disk before the question is sent. RunError where 32 bits cannot hold the
         noise.
         """
+        begun = self._begun(ask, asked)
+        if begun is not None:
+            by_node = {message.metadata.dst_node_id: message for message in asked}
+            asked = [by_node[node] for node in begun.nodes]
         nodes = [message.metadata.dst_node_id for message in asked]
+        phase = self._phase(ask, nodes, kind, content)
+        if begun is not None and isinstance(phase.summation, SecureSummation):
+            phase.summation.begun = begun.sums
+        messages = phase.ask(self._grid)
+        replies: list[Message] = []
+        if messages:
+            # Durable before a client pays: whatever becomes of the round, it is in the statement.
+            self._write_statement(ask, [message.metadata.dst_node_id for message in messages])
+            replies = list(self._grid.send_and_receive(messages, timeout=timeout))
+        self.upcoming = self._expected(ask, nodes)
+        if self.upcoming is not None and isinstance(phase.summation, SecureSummation):
+            phase.summation.following = self.upcoming.sums
+        return self._for_strategy(ask, content, asked, replies, phase.take(replies))
+
+    def _phase(self, ask: Ask, nodes: list[int], kind: str, content: RecordDict) -> Phase:
+        """Returns the phase that asks ``nodes``, by their places; parameters as for ``_summed``."""
         size = ask.num_extra_entries
         if ask.purpose == "train":
             size += self.model.layout.size
@@ -328,10 +323,11 @@ class PrivateGrid(GridWrapper):
             codec = ask.codec(size)
         except ValueError as error:
             raise RunError(str(error)) from error
-        setup = _RoundSetup(
+        setup = RoundSetup(
             num_clients=len(nodes),
             secure_sums=self.settings.sums,
-            placement=_SampledNodes(nodes),
+            round_timeout=PHASE_SECONDS,
+            placement=SampledNodes(nodes),
             minimum=ask.minimum,
         )
         # This process is not told with what clients are started. One that says another digest than
@@ -341,31 +337,46 @@ class PrivateGrid(GridWrapper):
         about: Any = {"ask": ask.to_json(), "kind": kind, protocol.STARTED: started}
         sums = Aggregator(setup, len(nodes), "murmur flower")
         sums.run = f"{self.run_name} {ask.purpose}"
+        if self.unused:
+            sums.run += f" {self.unused}"
         sums.signer = self.signer
         if self.signer is not None:
             self.signer.known.clear()  # a place is another client's in each round
-        phase = Phase(
-            _WrappedQuestion(
-                purpose=ask.purpose,
-                number=ask.round,
-                cohort=list(range(len(nodes))),
-                model=np.zeros(0, np.float32),
-                codec=codec,
-                event=ask.event,
-                settings=about,
-                kind=kind,
-                records=content,
-            ),
-            sums,
-            setup,
+        question = WrappedQuestion(
+            purpose=ask.purpose,
+            number=ask.round,
+            cohort=list(range(len(nodes))),
+            model=np.zeros(0, np.float32),
+            codec=codec,
+            event=ask.event,
+            settings=about,
+            kind=kind,
+            records=content,
         )
-        messages = phase.ask(self._grid)
-        replies: list[Message] = []
-        if messages:
-            # Durable before a client pays: whatever becomes of the round, it is in the statement.
-            self._write_statement(ask, [message.metadata.dst_node_id for message in messages])
-            replies = list(self._grid.send_and_receive(messages, timeout=timeout))
-        return self._for_strategy(ask, content, asked, replies, phase.take(replies))
+        return Phase(question, sums, setup)
+
+    def _begun(self, ask: Ask, asked: Sequence[Message]) -> NextRound | None:
+        """Returns the round that was expected, if it is this one; None where it is another."""
+        expected, self.upcoming = self.upcoming, None
+        nodes = [message.metadata.dst_node_id for message in asked]
+        if expected is None or expected.is_round(ask, nodes):
+            return expected
+        self.unused += 1
+        self.is_foreseen = (expected.ask.purpose, expected.ask.round) == (ask.purpose, ask.round)
+        return None
+
+    def _expected(self, ask: Ask, nodes: list[int]) -> NextRound | None:
+        """Returns the round after ``ask``; None where it, or whom it asks, is not known by now.
+
+        Whom it asks is known where this round has asked everybody who is there.
+        """
+        following = self.settings.following(ask)
+        if following is None or not self.is_foreseen:
+            return None
+        if set(self._grid.get_node_ids()) != set(nodes):
+            return None
+        phase = self._phase(following, nodes, following.purpose, RecordDict())
+        return NextRound.of(following, nodes, phase)
 
     def _greet(self, nodes: Sequence[int]) -> None:
         """Asks new nodes what they are, so that an app without Murmur is asked for nothing else.
@@ -472,6 +483,7 @@ class PrivateGrid(GridWrapper):
             statement = statement_of(self.settings, ask, self.released, facts, error)
         from murmur.privacy.statement_text import render
 
+        self.statement = statement
         owner_only_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())

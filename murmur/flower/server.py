@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MethodType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
@@ -44,6 +44,7 @@ from murmur.flower.privacy_settings import (
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import RunError
+from murmur.secure_sum.terms import LYING, Server
 
 # Flower's strategies whose ``aggregate_train`` depends on the mean of the replies alone.
 AVERAGING = (FedAvg, FedAvgM, FedProx, FedAdam, FedYogi, FedAdagrad)
@@ -79,6 +80,7 @@ def private(
     evaluate: Ranges | None = None,
     frozen: Sequence[str] = (),
     simulated: bool = False,
+    server: Server = LYING,
     server_key: str | Path | None = None,
 ) -> "Private":
     """Puts ``strategy`` under client-level differential privacy, against a server that sees sums.
@@ -101,7 +103,9 @@ def private(
         frozen: Names of arrays that no client trains, which then take no noise.
         simulated: Whether the server may see what it sums, for simulations of more than 100 nodes.
             The statement says so, and devices refuse it.
-
+        server: Against whom the sums hold: "lying", a server that may do anything, or "honest", one
+            that follows the protocol. "honest" takes half the messages; the statement names this
+            adversary, and devices take part only where their policies assume ``honest_server``.
         server_key: The file of the key (`murmur server-key FILE`) that signs what clients are
             asked; devices whose policies name keys refuse everything else. None: nothing is signed.
 
@@ -112,6 +116,8 @@ def private(
         ValueError: A value is outside its range, or ``server_key`` holds no key.
         OSError: ``server_key`` cannot be read.
     """
+    if server not in get_args(Server):
+        raise ValueError(f"server={server!r}: must be one of {', '.join(get_args(Server))}")
     require_positive("epsilon", epsilon)
     require_probability("delta", delta)
     adaptive = None
@@ -129,6 +135,7 @@ def private(
         frozen=tuple(frozen),
         simulated=simulated,
         adaptive=adaptive,
+        server=server,
     )
     key = None if server_key is None else ServerKey.load(server_key)
     return Private(strategy, settings, key)
@@ -197,13 +204,15 @@ class Private:
         limit_replies()
         pull_parts_soon()
         own_grid = next(iter(asked))  # the name of the first parameter
-        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings, self._server_key)
+        private_grid = PrivateGrid(grid, self._strategy, model, settings, self._server_key)
+        asked[own_grid] = private_grid
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
             asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))
         result = self._strategy.start(**asked)
         if result.arrays:
             result.arrays = model.restored(result.arrays)
+        private_grid.sign_statement(result.arrays)
         return result
 
 

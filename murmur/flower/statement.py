@@ -85,7 +85,7 @@ def statement_of(
         exposures=[
             Exposure(
                 threat=Threat.SECURE_AGGREGATION,
-                adversary="a server that sees only sums",
+                adversary=settings.sums.adversary,
                 per_round=SummedEvent(stated(ask.event()), ask.minimum - ask.colluders),
                 sizes={"each client": len(facts)},
                 clients={"each client": ComposedEvent(tuple(hidden))},

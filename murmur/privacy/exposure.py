@@ -22,6 +22,7 @@ from murmur.privacy.events import (
 from murmur.privacy.guarantee import Exposure, by_participations
 
 CURIOUS_SERVER = "a server that reads every message"
+SUMMING_SERVER = "a server that sees only sums"
 _EVALUATED = "what is proven includes the protected evaluation, what is claimed does not"
 
 Claimed = tuple[float | None, float | None]
@@ -66,6 +67,7 @@ class SumFacts:
         failure: Probability that share holders were drawn badly, which is added to δ.
         weight_of: A client's weight in the sum.
         least_weight, greatest_weight: The bounds on all clients' weights.
+        adversary: Who sees the sums and no message, in words.
     """
 
     survivors: int
@@ -74,6 +76,7 @@ class SumFacts:
     weight_of: Callable[[int], int]
     least_weight: int = 1
     greatest_weight: int = 1
+    adversary: str = SUMMING_SERVER
 
     @property
     def honest(self) -> int:
@@ -137,7 +140,7 @@ def by_sums(
         clients |= by_participations(sums.hide(release, weight), counts)
     return Exposure(
         threat=Threat.SECURE_AGGREGATION,
-        adversary="a server that sees only sums",
+        adversary=sums.adversary,
         per_round=sums.hide(release, sums.greatest_weight),
         clients=clients or by_participations(release, {"nobody": 0}),
         assumptions=(

@@ -133,6 +133,7 @@ class Aggregator:
             weight_of=weights.of,
             least_weight=weights.least,
             greatest_weight=weights.greatest,
+            adversary=self.settings.adversary,
         )
 
     @property

@@ -178,6 +178,7 @@ class MaskedSum(PerClientRows):
         """
         party = self._load(task.client)
         terms = party.terms
+        self.parties.rules.require_server(terms)
         party.included_in(self.request.messages[task.client])  # before it is charged
         weights = terms.least_weight, terms.greatest_weight
         if not weights[0] <= weight <= weights[1]:

@@ -16,7 +16,7 @@ from murmur.format import framed
 from murmur.privacy.ledger import Confirmed, Ledger, LedgerError
 from murmur.privacy.policy import Refusal
 from murmur.round.site import SUMS, Site, secure_folder
-from murmur.round.task import RECORD, RequestError, in_words
+from murmur.round.task import AHEAD, RECORD, RequestError, in_words
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import MAX_PEERS, SeenPeers
 from murmur.secure_sum.settings import OwnerRules
@@ -58,10 +58,26 @@ class SecureParties:
         """The reply to such a message, for all the clients that it names.
 
         A record ``secure_sum`` with ``clients`` and their ``messages``, ``refused`` and
-        ``reasons``. The same message gets the same answer, from the client's disk. RequestError
-        where it is malformed.
+        ``reasons``. The same message gets the same answer, from the client's disk. A request to
+        advertise for the sum that follows (``AHEAD``) is answered after it, as it would be in a
+        message of its own. RequestError where either is malformed.
         """
         request = parse_request(content.config_records[RECORD])
+        if AHEAD not in content.config_records:
+            return RecordDict({RECORD: self._reply(request)})
+        ahead = parse_request(content.config_records[AHEAD])
+        if ahead.phase is not Stage.ADVERTISE:
+            raise RequestError(f"{AHEAD}: phase {ahead.phase} comes in a message of its own")
+        parties = self.placed(ahead)
+        found = {RECORD: self._reply(request), AHEAD: parties._reply(ahead, beside=request)}
+        return RecordDict(found)
+
+    def placed(self, request: Request) -> SecureParties:
+        """The parties that ``request`` names, where a sum may know them under other ids."""
+        return self
+
+    def _reply(self, request: Request, beside: Request | None = None) -> ConfigRecord:
+        """The reply to one request; ``beside``: the sum whose last answer must be kept."""
         if request.phase is Stage.ADVERTISE:
             forget_old_sums(self.site.folder)
         answered: dict[int, bytes] = {}
@@ -69,7 +85,7 @@ class SecureParties:
         confirmed: dict[int, SecureClient] = {}
         about = f"secure sum, {request.phase.value}"
         try:
-            states = self.states(request)
+            states = self.states(request, beside)
             most = MAX_PEERS + len(self.client_ids)
             seen = SeenPeers(secure_folder(self.site.folder) / "seen.peers", most)
             for client in request.messages:
@@ -89,7 +105,7 @@ class SecureParties:
             "refused": list(refused),
             "reasons": list(refused.values()),
         }
-        return RecordDict({RECORD: ConfigRecord(record)})
+        return ConfigRecord(record)
 
     def resident(self, client: int) -> int:
         """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
@@ -106,14 +122,16 @@ class SecureParties:
         """Where it stands which sums those who live here have joined (``JoinedSums``)."""
         return secure_folder(self.site.folder) / "joined"
 
-    def states(self, request: Request) -> SumStates:
+    def states(self, request: Request, beside: Request | None = None) -> SumStates:
         """Returns the states of the clients of ``request`` in its sum.
 
         They lie in a folder of this run's own: a device may be in sums of two runs at once.
+        ``beside``: of another sum, whose last answers stay when this one is joined.
         """
         residents = [self.resident(c) for c in request.messages if c in self.client_ids]
         folder = self.site.state_dir / SUMS
-        return SumStates(folder, self.names, request.run, request.round, residents)
+        other = None if beside is None else (beside.run, beside.round)
+        return SumStates(folder, self.names, request.run, request.round, residents, other)
 
     def _answer(
         self,

@@ -3,7 +3,8 @@
 A ``SecureSummation`` is one phase's, in which the server learns sums only. A cohort is divided into
 groups with a sum each. ``prepare`` exchanges keys and shares before anybody is asked to train,
 ``accept`` adds up masked contributions as they come, ``finish`` has the survivors confirm each
-other and reveal what removes each sum's masks. A group that fails costs the phase its own part
+other and reveal what removes each sum's masks. For a server that follows the protocol (``server``
+of the settings) there is no CHECK and no CONFIRM. A group that fails costs the phase its own part
 only.
 
 The summed vector is a contribution's integers (``Codec.expand``, weight included) and the weight
@@ -13,7 +14,7 @@ itself as one more coordinate, modulo 2^b with b just large enough for the whole
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,11 @@ from murmur.learning.codec import Codec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round.aggregator import Aggregator, Summation
+from murmur.round.asked_log import OpenedSum
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
-from murmur.round.task import RECORD, RunError, printable_line, question, read_report
+from murmur.round.task import AHEAD, RECORD, RunError, printable_line, question, read_report
 from murmur.round.wire import reply_size, request_size
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, release_digest
@@ -67,6 +69,8 @@ class SecureSummation(Summation):
         added: The sum over all groups that were revealed so far.
         journal: The journal from which an interrupted phase goes on.
         spoiled: Who was in sums that were impossible: by these, group testing names liars.
+        begun: This phase's sums, where clients have advertised for them in the phase before.
+        following: The sums of the next phase, for which REVEAL asks clients to advertise.
     """
 
     side_by_side = True
@@ -78,6 +82,8 @@ class SecureSummation(Summation):
         self.added: SumAccumulator = SumAccumulator(question.codec)
         self.journal = Journal(question.purpose, question.number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
+        self.begun: NextSums | None = None
+        self.following: NextSums | None = None
         self._sums: list[SecureServer] = []  # none where no sum could begin
         self._going: list[SecureServer] = []  # those that can still be revealed
         self._sum_of: dict[int, SecureServer] = {}
@@ -100,7 +106,7 @@ class SecureSummation(Summation):
         self.outcome = outcome
         self.journal.restore(outcome)
         try:
-            terms = self.journal.terms or self._terms()
+            terms = self.journal.terms or self.proposed(outcome.clients)
             self._sums = [self._server(each) for each in terms]
         except ValueError as error:
             # A cohort that was drawn, or placed, too small for its own rules.
@@ -113,12 +119,16 @@ class SecureSummation(Summation):
         proposed: dict[int, bytes] = {}
         for group in terms:
             proposed |= dict.fromkeys(group.clients, group.sent)
-        keys = self._next(SecureServer.keys, self.exchange.ask(Stage.ADVERTISE, proposed))
+        advertised = self._advertised(terms)
+        left = {client: sent for client, sent in proposed.items() if client not in advertised}
+        if left:
+            advertised |= self.exchange.ask(Stage.ADVERTISE, left)
+        keys = self._next(SecureServer.keys, advertised)
         shares = self._next(SecureServer.shares, self.exchange.ask(Stage.SHARE, keys))
-        self._next(_hear, self.exchange.ask(Stage.CHECK, shares))
+        if self._has(Stage.CHECK):
+            self._next(_hear, self.exchange.ask(Stage.CHECK, shares))
         # Of whom no doubt is left is named before anybody masks.
-        conflicts = [pair for each in self._sums for pair in each.conflicts]
-        outcome.accused |= self.sums.blame.add(outcome.accused, conflicts)
+        outcome.accused |= self.sums.blame.add(outcome.accused, self._conflicts())
         self._lists = self._next(lambda each, _: each.lists(self.sums.blame.accused), {})
         if self.journal.masked is not None:
             for each, (clients, total) in zip(self._sums, self.journal.masked, strict=True):
@@ -152,7 +162,7 @@ class SecureSummation(Summation):
             self._sum_of[client].add(client, row)
 
     def finish(self, outcome: Outcome) -> None:
-        """Phases CONFIRM and REVEAL: add every group's sum to the total.
+        """Phases CONFIRM, if there is one, and REVEAL: add every group's sum to the total.
 
         What has come in phase MASK can be asked for once only, so it is on disk before.
         """
@@ -162,20 +172,25 @@ class SecureSummation(Summation):
         if self.journal.masked is None:
             masked = [each.masked for each in self._sums]
             self.journal.keep_masked(masked, self._sums[0].asked, outcome)
-        lists = self._next(lambda each, _: each.survivors_list(), {})
-        confirmed = self.exchange.ask(Stage.CONFIRM, lists)
-        words = self._next(SecureServer.confirmations, confirmed)
-        self._next(self._reveal, self.exchange.ask(Stage.REVEAL, words))
-        outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
+        requests = self._next(lambda each, _: each.survivors_list(), {})
+        if self._has(Stage.CONFIRM):
+            confirmed = self.exchange.ask(Stage.CONFIRM, requests)
+            requests = self._next(SecureServer.confirmations, confirmed)
+        self._log()
+        revealed = self.exchange.ask(Stage.REVEAL, requests, self.following)
+        self._next(self._reveal, revealed)
+        found = [*self.spoiled, *self._conflicts()]
+        outcome.accused |= self.sums.blame.add(outcome.accused, found)
 
-    # Helpers --------------------------------------------------------------------------------
+    def proposed(self, clients: Sequence[int]) -> list[SumTerms]:
+        """The terms of each group's sum over ``clients``.
 
-    def _terms(self) -> list[SumTerms]:
-        """The terms of each group's sum; ValueError where the cohort is too small for them."""
+        ValueError where these are too few for them.
+        """
         sums = self.sums
         question = self.question
         weights = question.weights
-        groups = sums.groups(self.outcome.clients, question.number)
+        groups = sums.groups(clients, question.number)
         there = min(map(len, groups))
         if there < sums.min_anonymity_set:
             raise ValueError(f"a sum needs {sums.min_anonymity_set} clients, and {there} are there")
@@ -210,6 +225,22 @@ class SecureSummation(Summation):
             )
         return terms
 
+    # Helpers --------------------------------------------------------------------------------
+
+    def _advertised(self, terms: Sequence[SumTerms]) -> dict[int, bytes]:
+        """Advertisements for these very terms that came with the phase before, by client."""
+        if self.begun is None or self.begun.terms != terms:
+            return {}
+        return dict(self.begun.advertised)
+
+    def _has(self, stage: Stage) -> bool:
+        """True if the sums, which are all of one kind, have the ``stage``."""
+        return stage in self._sums[0].terms.stages
+
+    def _conflicts(self) -> list[tuple[int, int]]:
+        """Pairs of clients in which one has lied, as the sums have shown so far."""
+        return [pair for each in self._sums for pair in each.conflicts]
+
     def _server(self, terms: SumTerms) -> SecureServer:
         """One group's sum; ValueError where the peers file lacks one of its clients."""
         settings = self.sums.settings
@@ -217,6 +248,15 @@ class SecureSummation(Summation):
         blame = self.sums.blame
         pinned = settings.pinned(terms.clients)
         return SecureServer(terms, dropouts, blame.most, pinned, blame.contradictions)
+
+    def _log(self) -> None:
+        """Keep what the statement is to say of the sums whose masked answers were taken."""
+        signer = self.sums.signer
+        if signer is None or signer.log is None:
+            return
+        for each in self._sums:
+            if each.survivors:
+                signer.log.add_sum(OpenedSum.of(each))
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""
@@ -291,12 +331,15 @@ class Exchange:
         """Which node hosts each client."""
         return {c: node for node, clients in self.outcome.asked.items() for c in clients}
 
-    def ask(self, phase: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
+    def ask(
+        self, phase: Stage, requests: Mapping[int, bytes], following: NextSums | None = None
+    ) -> dict[int, bytes]:
         """Send each client its message of ``phase``; the answers that came back, by client.
 
         Answers are bytes that nobody has read yet. A node whose reply is malformed, or does not
         come in time, has failed with all of its clients. After an interruption the answers are the
-        journal's, and nothing is sent.
+        journal's, and nothing is sent. ``following``: the sums for which these nodes advertise with
+        the same message; gets what they answer.
         """
         if phase in self.journal.replies:
             return self.journal.replies[phase]
@@ -307,6 +350,8 @@ class Exchange:
         for node, clients in asked.items():
             content = RecordDict({RECORD: self.record(phase, {c: requests[c] for c in clients})})
             self.outcome.bytes_down += request_size(content, clients)
+            if following is not None:
+                self.outcome.bytes_down += following.add_to(content, node)
             group = str(self.outcome.number)
             messages.append(
                 Message(content, dst_node_id=node, message_type=self.setup.query, group_id=group)
@@ -315,6 +360,8 @@ class Exchange:
         for reply in self.grid.send_and_receive(messages, timeout=self.setup.round_timeout):
             clients = asked.pop(reply.metadata.src_node_id, [])
             try:
+                if following is not None:
+                    self.outcome.bytes_up += following.take(reply)
                 answers |= self._read(reply, clients)
             except (KeyError, TypeError, ValueError) as error:
                 self.outcome.fail(clients, f"rejected in phase {phase}: {error}")
@@ -328,17 +375,7 @@ class Exchange:
 
         Messages that several clients share, terms and lists, are in it once.
         """
-        place = {message: i for i, message in enumerate(dict.fromkeys(messages.values()))}
-        return ConfigRecord(
-            {
-                "phase": phase.value,
-                "run": self.run,
-                "round": self.outcome.number,
-                "clients": list(messages),
-                "messages": list(place),
-                "which": [place[message] for message in messages.values()],
-            }
-        )
+        return _record(phase, self.run, self.outcome.number, messages)
 
     def reachable(self, clients: Iterable[int]) -> dict[int, list[int]]:
         """Returns the ``clients`` that have a node, by node: after an interruption some may not."""
@@ -352,15 +389,79 @@ class Exchange:
         """One node's answers; KeyError, TypeError or ValueError where it is none that is due."""
         if reply.has_error():
             raise ValueError(printable_line(reply.error.reason))
-        record = reply.content.config_records[RECORD]
-        answered, refused = read_report(record, clients)
-        messages: Any = record["messages"]
-        if not isinstance(messages, list) or not all(type(each) is bytes for each in messages):
-            raise MalformedError("answers must be a list of bytes")
-        answers = dict(zip(answered, messages, strict=True))
+        answers, refused = _answers(reply.content.config_records[RECORD], clients)
         self.outcome.bytes_up += reply_size(reply.content, RECORD)
         self.outcome.failed.update(refused)
         return answers
+
+
+def _record(phase: Stage, run: str, number: int, messages: Mapping[int, bytes]) -> ConfigRecord:
+    """``messages`` of one phase of one sum, as they travel to a node."""
+    place = {message: i for i, message in enumerate(dict.fromkeys(messages.values()))}
+    return ConfigRecord(
+        {
+            "phase": phase.value,
+            "run": run,
+            "round": number,
+            "clients": list(messages),
+            "messages": list(place),
+            "which": [place[message] for message in messages.values()],
+        }
+    )
+
+
+def _answers(record: ConfigRecord, clients: list[int]) -> tuple[dict[int, bytes], dict[int, str]]:
+    """What ``clients`` answer by one node's ``record``, and who refuses, and why.
+
+    KeyError, TypeError or ValueError where it is no answer that is due.
+    """
+    answered, refused = read_report(record, clients)
+    messages: Any = record["messages"]
+    if not isinstance(messages, list) or not all(type(each) is bytes for each in messages):
+        raise MalformedError("answers must be a list of bytes")
+    return dict(zip(answered, messages, strict=True)), refused
+
+
+@dataclass
+class NextSums:
+    """The sums of the next phase, for which clients advertise with REVEAL of the one before.
+
+    ADVERTISE is a message as ever: an advertisement is signed over the next sum's terms, and a
+    client answers it after REVEAL, when the sum before is over for it. Who does not answer is asked
+    again in the next phase. No journal keeps what came.
+
+    Attributes:
+        terms: Of each group's sum; clients join them, so that no others of this run and round can
+            take their place.
+        nodes: Clients by node.
+        advertised: Answers that came back, by client.
+    """
+
+    terms: list[SumTerms]
+    nodes: Mapping[int, list[int]]
+    advertised: dict[int, bytes] = field(default_factory=dict)
+
+    def add_to(self, content: RecordDict, node: int) -> int:
+        """Add the request to ``node``'s clients to its message; returns what it weighs."""
+        sent = {client: each.sent for each in self.terms for client in each.clients}
+        messages = {client: sent[client] for client in self.nodes.get(node, ())}
+        if not messages:
+            return 0
+        first = self.terms[0]
+        content[AHEAD] = _record(Stage.ADVERTISE, first.run, first.round, messages)
+        return request_size(RecordDict({RECORD: content[AHEAD]}), list(messages))
+
+    def take(self, reply: Message) -> int:
+        """Take a node's answers from its reply, if there are any; returns what they weigh.
+
+        KeyError, TypeError or ValueError where they are malformed.
+        """
+        if reply.has_error() or AHEAD not in reply.content.config_records:
+            return 0
+        clients = self.nodes.get(reply.metadata.src_node_id, [])
+        answers, _ = _answers(reply.content.config_records[AHEAD], clients)
+        self.advertised |= answers
+        return reply_size(reply.content, AHEAD)
 
 
 _FORMAT = 2  # of a run's file of sums; without one, questions did not bind a message's type

@@ -14,6 +14,10 @@ Stage CHECK is added to the paper's: each client says whose shares it holds. Sha
 open, or do not fit, have no holder, and nothing is said of why: any proof would open what two
 honest clients have sealed for each other. Pairwise masks are derived in MASK only, from all that
 the clients were told by then: masks of clients that were told different things do not cancel.
+
+Where the terms are for a server that follows the protocol there is no CHECK and no CONFIRM. MASK
+then brings the shares behind the list of those included, and REVEAL the list of survivors, which
+nobody has signed.
 """
 
 import os
@@ -29,7 +33,15 @@ from murmur.secure_sum import identity as identities
 from murmur.secure_sum import keys, masks
 from murmur.secure_sum.keys import Entropy
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
-from murmur.secure_sum.terms import SecureSumError, Stage, SumTerms, join, join_ids, part
+from murmur.secure_sum.terms import (
+    SecureSumError,
+    Stage,
+    SumTerms,
+    join,
+    join_ids,
+    list_size,
+    part,
+)
 
 SEALED_BYTES = keys.OVERHEAD_BYTES + SHARE_BYTES
 _ORDER = tuple(Stage)
@@ -177,17 +189,7 @@ class SecureClient:
         A box that does not open, or does not fit, only means that this client is no holder; why is
         not said, since any proof would open what two honest clients have sealed for each other.
         """
-        sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
-        if not sent.keys() <= self.public.keys():
-            raise SecureSumError("shares arrived from a client whose keys did not")
-        for v, found in sent.items():
-            try:
-                share = keys.open_sealed(self.boxes[v], found[:SEALED_BYTES])
-            except SecureSumError:
-                continue
-            if passes(share, found[SEALED_BYTES:]):
-                self.shares[v] = share
-        self.boxes = {}
+        self._open(message)
         return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
     def included_in(self, message: bytes) -> frozenset[int]:
@@ -196,27 +198,31 @@ class SecureClient:
         With it a caller decides and charges before anything is masked.
         """
         self.require_due(Stage.MASK)
-        return self._included(message)
+        included, _ = self._listed(message)
+        return self._included(included)
 
     @_once(Stage.MASK)
     def add_masks(self, vector: masks.Vector, message: bytes, asked: bytes) -> NDArray[np.uint8]:
         """Stage 4: from ``vector`` (length,) and the list of those included to y_u, packed.
 
-        ``asked``: digest of what all clients are asked with this phase. ValueError for a vector of
-        another form, before which nothing was masked; the client has then given up nonetheless.
+        ``message``: the list; behind it the sealed shares, where the sum has no CHECK. ``asked``:
+        digest of what all clients are asked with this phase. ValueError for a vector of another
+        form, before which nothing was masked; the client has then given up nonetheless.
         """
         terms = self.terms
         if vector.dtype != np.int64 or vector.shape != (terms.length,):
             raise ValueError(
                 f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
             )
-        included = self._included(message)
-        self.included = message
+        self.included, sealed = self._listed(message)
+        included = self._included(self.included)
+        if sealed:
+            self._open(sealed)
         self.asked = asked
         me = self._own
         parties = self._parties(self._known(included))
         about = {
-            v: identities.about_mask(terms, me, party, asked, message)
+            v: identities.about_mask(terms, me, party, asked, self.included)
             for v, party in parties.items()
         }
         public = {v: party.shown.mask for v, party in parties.items()}
@@ -229,17 +235,8 @@ class SecureClient:
 
     @_once(Stage.CONFIRM)
     def confirm(self, message: bytes) -> bytes:
-        """Stage 5: from the list of survivors to this client's signature of both lists.
-
-        The survivors must be among those included, this client among them, and as many as the
-        terms ask for.
-        """
-        survivors = self.terms.parted(message)
-        others = int.from_bytes(message, "big") & ~int.from_bytes(self.included, "big")
-        if self.me not in survivors or others:
-            raise SecureSumError("the list of survivors is not one of this sum's")
-        self._require_listed(survivors)
-        self.survivors = message
+        """Stage 5: from the list of survivors to this client's signature of both lists."""
+        self._take_survivors(message)
         return identities.sign(self.identity, self._word_of(self._own))
 
     @_once(Stage.REVEAL)
@@ -247,17 +244,15 @@ class SecureClient:
         """Stage 6: from neighbours' signatures to a share of each included client's, if held.
 
         Of b_v for a survivor v, of the mask key for another; never of both. Only where as many
-        share holders have signed the same lists as restore a secret.
+        share holders have signed the same lists as restore a secret. Where the sum has no CONFIRM,
+        ``message`` is the list of survivors, on the server's word.
         """
-        words = self._from_neighbours(message, identities.SIGNATURE_BYTES)
+        if Stage.CONFIRM in self.terms.stages:
+            self._require_confirmed(message)
+        else:
+            self._take_survivors(message)
         included = self.terms.parted(self.included)
         survivors = self.terms.parted(self.survivors)
-        signers = self._parties(v for v in self._known(survivors) if v in words)
-        confirmed = sum(
-            identities.is_signed(party.shown.identity, words[v], self._word_of(party))
-            for v, party in signers.items()
-        )
-        self._require_holders(confirmed + 1)
         revealed = {}
         for v, share in self.shares.items():
             if v in survivors:
@@ -268,24 +263,25 @@ class SecureClient:
 
     def require_due(self, phase: Stage) -> None:
         """SecureSumError unless ``phase`` is the next one."""
-        if self.done != _ORDER.index(phase):
-            if self.is_finished:
-                due = "nothing more"
-            else:
-                due = f"phase {_ORDER[self.done]}"
+        left = [stage for stage in _ORDER[self.done :] if stage in self.terms.stages]
+        if left[:1] != [phase]:
+            due = "nothing more"
+            if left:
+                due = f"phase {left[0]}"
             raise SecureSumError(
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )
 
     def mask_again(self, message: bytes, asked: bytes) -> None:
-        """Stage MASK is due again, if it was the last and came with the very same.
+        """Stage MASK is due again, if it was the last and came with the very same list.
 
         Only for who knows that what it was answered with has not left: two masked vectors of one
         sum would show what they differ in. The ledger does, if the request is charged in it: it
         lets a release be computed again only where no answer to the request was ever stored.
         """
         after = _ORDER.index(Stage.MASK) + 1
-        if self.done == after and (self.included, self.asked) == (message, asked):
+        included, _ = self._listed(message)
+        if self.done == after and (self.included, self.asked) == (included, asked):
             self.done -= 1
 
     def answer(self, phase: Stage, message: bytes, peers: identities.Peers | None = None) -> bytes:
@@ -350,6 +346,56 @@ class SecureClient:
         for v, secret in agreed.items():
             found[v] = self.derived[about[v]] = keys.derive(secret, about[v], size)
         return found
+
+    def _open(self, message: bytes) -> None:
+        """Take the shares that neighbours have sealed, as far as they open and fit."""
+        sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
+        if not sent.keys() <= self.public.keys():
+            raise SecureSumError("shares arrived from a client whose keys did not")
+        for v in sent.keys() & self.boxes.keys():  # none, once they were opened
+            try:
+                share = keys.open_sealed(self.boxes[v], sent[v][:SEALED_BYTES])
+            except SecureSumError:
+                continue
+            if passes(share, sent[v][SEALED_BYTES:]):
+                self.shares[v] = share
+        self.boxes = {}
+
+    def _listed(self, message: bytes) -> tuple[bytes, bytes]:
+        """Stage 4's message: the list of those included, and the sealed shares behind it.
+
+        Where the sum has a CHECK these came there, and all of the message is the list.
+        """
+        if Stage.CHECK in self.terms.stages:
+            return message, b""
+        head = list_size(self.terms.clients)
+        return message[:head], message[head:]
+
+    def _take_survivors(self, message: bytes) -> None:
+        """Take the list of survivors, of whom this client must be one.
+
+        They must be among those included, and as many as the terms ask for.
+        """
+        survivors = self.terms.parted(message)
+        others = int.from_bytes(message, "big") & ~int.from_bytes(self.included, "big")
+        if self.me not in survivors or others:
+            raise SecureSumError("the list of survivors is not one of this sum's")
+        self._require_listed(survivors)
+        self.survivors = message
+
+    def _require_confirmed(self, message: bytes) -> None:
+        """SecureSumError unless enough neighbours have signed the lists that this client was told.
+
+        ``message``: their signatures. Enough: as many share holders as restore a secret.
+        """
+        words = self._from_neighbours(message, identities.SIGNATURE_BYTES)
+        survivors = self.terms.parted(self.survivors)
+        signers = self._parties(v for v in self._known(survivors) if v in words)
+        confirmed = sum(
+            identities.is_signed(party.shown.identity, words[v], self._word_of(party))
+            for v, party in signers.items()
+        )
+        self._require_holders(confirmed + 1)
 
     def _word_of(self, signer: identities.Party) -> bytes:
         """Text that ``signer`` signs in CONFIRM if it was sent the same as this one."""

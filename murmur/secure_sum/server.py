@@ -47,6 +47,7 @@ class SecureServer:
         accused: who sent what no honest client sends, and what that was.
         included: whose masks may be in the sum, from ``lists`` on.
         survivors: whose vectors are in the sum, from ``survivors_list`` on.
+        confirmed: signatures of both lists by client, from ``confirmations`` on.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SecureServer:
         self.accused: dict[int, str] = {}
         self.included: frozenset[int] = frozenset()
         self.survivors: tuple[int, ...] = ()
+        self.confirmed: dict[int, bytes] = {}
         self._parties: dict[int, identities.Party] = {}  # who has advertised
         self._dealings: dict[int, Dealing] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
@@ -125,6 +127,8 @@ class SecureServer:
             del self._dealings[client], self._sealed[client]
         self._part_strangers()
         self._require(len(self._sealed), Stage.SHARE)
+        if Stage.CHECK not in terms.stages:  # what does not open shows in REVEAL
+            self._held = {c: {c, *self._among(c, self._sealed)} for c in self._sealed}
         return {client: self._for_holder(client) for client in self._sealed}
 
     def _part_strangers(self) -> None:
@@ -181,7 +185,8 @@ class SecureServer:
 
         ``without``: those who were named in earlier rounds. Where a dealer keeps too few holders
         after the expected dropouts, what it masks could not be unmasked: it is left out, unaccused,
-        or those are who say that they hold nothing of it.
+        or those are who say that they hold nothing of it. Behind the list are the client's sealed
+        shares, where the sum has no CHECK.
         """
         included = {c for c in self._held if c not in self.accused and c not in without}
         gone = self._short(included, without)
@@ -191,7 +196,10 @@ class SecureServer:
             gone = self._short(included, without)
         self.included = frozenset(included)
         self._require(len(included), Stage.CHECK)
-        return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
+        joined = join_ids(included, self.terms.clients)
+        if Stage.CHECK not in self.terms.stages:
+            return {client: joined + self._for_holder(client) for client in sorted(included)}
+        return dict.fromkeys(sorted(included), joined)
 
     def add(self, client: int, packed: bytes | NDArray[np.uint8]) -> None:
         """During MASK: add one client's masked vector, as it was packed, to the total.
@@ -220,7 +228,7 @@ class SecureServer:
         self._total = total.copy()
 
     def survivors_list(self) -> dict[int, bytes]:
-        """After MASK: the list of survivors, to be confirmed by each of them.
+        """After MASK: the list of survivors, which each of them confirms if the sum has a CONFIRM.
 
         From here on only these are in the sum. SecureSumError where they are too few, or somebody's
         masks could not be removed by the shares that they hold.
@@ -236,7 +244,7 @@ class SecureServer:
         Who has signed anything else than these lists is accused. SecureSumError where too few have
         signed.
         """
-        words: dict[int, bytes] = {}
+        words = self.confirmed
         included = join_ids(self.included, self.terms.clients)
         survivors = join_ids(self.survivors, self.terms.clients)
         for client, word in self._expected(replies, self._masked):
@@ -250,6 +258,10 @@ class SecureServer:
                 words[client] = word
         self._require_holders(words.keys(), Stage.CONFIRM)
         return {c: self._from_neighbours(c, words, words) for c in words}
+
+    def advertised(self, client: int) -> bytes:
+        """What ``client`` has advertised, as it travelled; KeyError where it has not."""
+        return self._parties[client].advertised
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
         """After REVEAL: the exact sum (length,) of the survivors' vectors modulo 2^bits.
@@ -301,9 +313,17 @@ class SecureServer:
         return self._holders(owner, included) < self.terms.threshold
 
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
-        """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
+        """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted.
+
+        In a sum without CHECK it has accepted what it reveals; with each other dealer there is a
+        conflict.
+        """
         revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-        complete = revealed.keys() == self._held[holder] & self.included
+        due = self._held[holder] & self.included
+        complete = revealed.keys() == due
+        if Stage.CHECK not in self.terms.stages:
+            complete = revealed.keys() <= due
+            self.conflicts += [(v, holder) for v in sorted(due - revealed.keys() - {holder})]
         if not complete or not all(
             self._dealings[owner].is_share(
                 self.terms.place_of(owner, holder), self._due(owner), share

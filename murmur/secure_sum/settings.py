@@ -39,7 +39,7 @@ class SecureSumSettings:
             rests, or as a false dealer's accomplice, in [0, 0.5). 0: nobody is named so.
         dropouts: share of the clients that may fall silent in a sum, in [0, 0.5).
         server: "lying", or "honest": whether what is said of the sums is to hold against a server
-            that lies, or for one that follows the protocol.
+            that lies, or for one that follows the protocol, which takes fewer messages.
         peers: file of clients' ids and long-term keys, to which the terms are bound. None: a client
             has the key that it shows.
 
@@ -104,6 +104,13 @@ class SecureSumSettings:
             **bound,
         )
 
+    @property
+    def adversary(self) -> str:
+        """The server from whom a sum hides its clients, as a statement names it."""
+        if self.is_on and self.server == HONEST:
+            return "a server that follows the protocol and sees only sums"
+        return "a server that sees only sums"
+
     def conditions(self, cohort: int) -> list[str]:
         """Clauses of a statement: on which the server sees sums only, beside who is honest.
 
@@ -115,7 +122,13 @@ class SecureSumSettings:
         found = []
         if self.failure_probability(cohort):
             found = [self.graph_assumption(cohort)]
-        if self.server == HONEST or self.peers is None:
+        if self.server == HONEST:
+            return [
+                *found,
+                "it follows the protocol (one that tells clients different things, invents clients "
+                "or exchanges their keys reads every message)",
+            ]
+        if self.peers is None:
             return [
                 *found,
                 "it follows the protocol (one that invents clients or exchanges their keys reads "
@@ -219,7 +232,7 @@ class OwnerRules:
         honest_clients: how many that do not, this one included, a sum must be over at least.
         neighbours: the fewest with whom this device shares its secrets. None: all of the cohort.
         threshold: the least share of them that restores a secret, in [0, 1).
-        server: whether a graph may rest on the server's following the protocol ("honest").
+        server: whether a sum may rest on the server's following the protocol ("honest").
         peers: the clients beside which this one takes part, with their long-term keys. None:
             whomever the server names.
 
@@ -248,8 +261,9 @@ class OwnerRules:
                 f"a sum over {terms.honest} honest clients: this device takes part from "
                 f"{self.honest_clients} on"
             )
+        self.require_server(terms)
         if terms.neighbours is not None:
-            self._accept_ring(terms, terms.neighbours)
+            self._accept_ring(terms.neighbours)
         if terms.threshold < self.threshold * terms.holders:
             raise ValueError(
                 f"threshold={terms.threshold} of {terms.holders}: this device's owner asks for a "
@@ -258,16 +272,20 @@ class OwnerRules:
         if self.peers is not None:
             self.peers.require_cohort(terms)
 
-    def _accept_ring(self, terms: SumTerms, neighbours: int) -> None:
-        """True if a ring of so many neighbours is enough, and holds against the owner's server."""
+    def require_server(self, terms: SumTerms) -> None:
+        """ValueError where the sum rests on a server that the owner does not take for honest."""
+        if terms.server == HONEST and self.server == LYING:
+            raise ValueError(
+                "server=honest: must be lying, a sum that holds against a server that lies; an "
+                "owner who takes this one to follow the protocol writes so (server=honest in the "
+                "node-config; for a Flower app, assumptions: [honest_server] in the policy)"
+            )
+
+    def _accept_ring(self, neighbours: int) -> None:
+        """ValueError where a ring of so many neighbours is not enough for the owner."""
         if self.neighbours is None:
             raise ValueError(f"neighbours={neighbours}: this device's owner asks for all")
         if neighbours < self.neighbours:
             raise ValueError(
                 f"neighbours={neighbours}: this device's owner asks for {self.neighbours}"
-            )
-        if terms.server == HONEST and self.server == LYING:
-            raise ValueError(
-                "server=honest: this device's owner asks for a graph that holds against a server "
-                "that lies"
             )

@@ -49,16 +49,26 @@ class SumStates:
         names: where it stands which sums were joined, in all runs (``JoinedSums``).
         run, round: the sum, as its terms name it.
         clients: whom the message names, by the ids under which this place knows them.
+        beside: run and round of the sum that ends with the same message: its last answers stay.
     """
 
     def __init__(
-        self, folder: Path, names: Path, run: str, round: int, clients: Collection[int]
+        self,
+        folder: Path,
+        names: Path,
+        run: str,
+        round: int,
+        clients: Collection[int],
+        beside: tuple[str, int] | None = None,
     ) -> None:
         self.folder = folder
         self.known = JoinedSums(names)
         self.run = run
         self.round = round
         self.sum = _sum_of(run, round)
+        self._kept = {self.sum}
+        if beside is not None:
+            self._kept.add(_sum_of(*beside))
         self._joining: set[int] = set()
         self._changed: dict[int, tuple[SecureClient, str | None, bytes]] = {}
         self._file_of: dict[int, _File] = {}
@@ -66,7 +76,7 @@ class SumStates:
         self._find(clients)
 
     def join(self, client: int, party: SecureClient) -> None:
-        """Begin with a new sum; what was left of an older one is lost once this is kept.
+        """Begin with a new sum; what was left of older ones is lost once this is kept.
 
         SecureSumError for a sum that was joined before, or is older than one that was.
         """
@@ -164,7 +174,7 @@ class SumStates:
         """Note who joins, and drop what is left of other sums of the run."""
         self.known.add(self._joining, self.run, self.round)
         for path in self.folder.glob(f"*{STATES}"):
-            if not path.name.startswith(self.sum):
+            if path.name.partition(".")[0] not in self._kept:
                 path.unlink(missing_ok=True)
 
 
@@ -294,8 +304,9 @@ class _File:
     Attributes:
         path: where it lies.
         shared: what clients were sent alike (terms, advertisements, lists), by its place.
-        entries: by client: digest of the request, the answer and the state, framed; the first is
-            empty where nothing can be answered again, the last where no state is left.
+        entries: by client, as they stand in the file: its id, then digest of the request, the
+            answer and the state, framed; the first of these is empty where nothing can be answered
+            again, the last where no state is left.
     """
 
     path: Path
@@ -329,7 +340,7 @@ class _File:
         except ValueError as error:
             raise file.damaged from error
         for each in rest:
-            file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = each[_ID_BYTES:]
+            file.entries[int.from_bytes(each[:_ID_BYTES], "big")] = framed(each)
         return file
 
     def copy(self) -> "_File":
@@ -338,10 +349,8 @@ class _File:
 
     def write(self) -> None:
         """Replace what lies at ``path``: the inverse of ``read``."""
-        entries = (
-            client.to_bytes(_ID_BYTES, "big") + each for client, each in self.entries.items()
-        )
-        replace_durably(self.path, framed(framed(*self.shared), *entries))
+        shared = framed(framed(*self.shared))
+        replace_durably(self.path, b"".join([shared, *self.entries.values()]))
         version = _version(self.path)
         if version is not None:
             _keep(version, self)
@@ -368,7 +377,8 @@ class _File:
         state = b""
         if not party.is_finished:
             state = stored(party, self.shared)
-        self.entries[client] = framed((request or "").encode("ascii"), answer, state)
+        entry = framed((request or "").encode("ascii"), answer, state)
+        self.entries[client] = framed(client.to_bytes(_ID_BYTES, "big") + entry)
 
     @cached_property
     def _by_place(self) -> list[bytes]:
@@ -382,7 +392,8 @@ class _File:
 
     def _parts(self, client: int) -> list[bytes]:
         try:
-            found = unframed(self.entries[client])
+            [entry] = unframed(self.entries[client])
+            found = unframed(entry[_ID_BYTES:])
         except ValueError as error:
             raise self.damaged from error
         if len(found) != 3:

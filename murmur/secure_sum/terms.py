@@ -46,7 +46,10 @@ _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Stage(StrEnum):
-    """The phases of a sum, in order; clients pay in MASK, and what one can spoil fails before."""
+    """The phases of a sum, in order; clients pay in MASK, and what one can spoil fails before.
+
+    A server that follows the protocol needs no CHECK and no CONFIRM (``SumTerms.stages``).
+    """
 
     ADVERTISE = "advertise"  # public keys
     SHARE = "share"  # encrypted shares of the two secrets
@@ -225,8 +228,8 @@ class SumTerms:
             (SecAgg+, Bell et al. 2020). None: all (Bonawitz et al. 2017).
         colluders: how many clients may side with the server without it learning more than the
             sum.
-        server: whether the graph is meant for a server that follows the protocol ("honest") or
-            for one that lies.
+        server: whether the sum is meant for a server that follows the protocol ("honest") or for
+            one that lies.
         purpose, group: what the sum is for, and which of its round.
         release: digest of what each client releases (``release_digest``).
         least_weight, greatest_weight: within which a client's weight lies.
@@ -333,6 +336,17 @@ class SumTerms:
         if self.neighbours is None:
             return len(self.clients)
         return self.neighbours + 1
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The phases of this sum, in order.
+
+        CHECK and CONFIRM find out what a server that follows the protocol does not do: tell clients
+        different things. Without CHECK, MASK brings the sealed shares.
+        """
+        if self.server == HONEST:
+            return tuple(stage for stage in Stage if stage not in (Stage.CHECK, Stage.CONFIRM))
+        return tuple(Stage)
 
     def names(self, client: int) -> bool:
         """True if ``client`` is in the cohort."""

@@ -21,7 +21,13 @@ ALIKE = Weights(lambda client: 1)
 def exposure(settings, clients=1000, weights=ALIKE):
     failure = settings.failure_probability(clients)
     facts = SumFacts(
-        clients, settings.colluders, failure, weights.of, weights.least, weights.greatest
+        clients,
+        settings.colluders,
+        failure,
+        weights.of,
+        weights.least,
+        weights.greatest,
+        settings.adversary,
     )
     return by_sums(noised(FINE, 1).event, {0: 2, 1: 2}, facts, settings.conditions(clients))
 
@@ -83,7 +89,8 @@ def test_a_run_names_the_servers_copy_of_the_peers_file_and_devices_need_none(tm
 def test_a_ring_is_for_a_server_that_follows_the_protocol_and_its_lot_counts_in_delta():
     ring = SecureSumSettings("on", colluders=50, server="honest")
     assert "2^-40 a round, added to delta" in conditions(ring)
-    assert "follows the protocol" in conditions(ring)
+    assert "it follows the protocol (one that tells clients different things" in conditions(ring)
+    assert exposure(ring).adversary == "a server that follows the protocol and sees only sums"
     seen = exposure(ring).clients["0"]
     complete = exposure(SecureSumSettings("on", colluders=50)).clients["0"]
     sums = Threat.SECURE_AGGREGATION

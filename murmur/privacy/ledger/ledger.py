@@ -6,7 +6,7 @@ refused. What ``admit`` (the owner's policy) says is asked while other writers a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +34,7 @@ from murmur.privacy.policy import Refusal
 from murmur.privacy.run_header import SignedHeader
 
 _PAGE_ENTRIES = 1_000
+_FEW = 16  # clients of one message
 _IS_BLOCK = f"substr(client, 1, {len(MARK)}) = '{MARK}'"
 _NO_OTHER = "no other ledger counts what this device has released"
 _NEW_NAME = "a new run needs a name of its own"
@@ -133,7 +134,8 @@ class Ledger:
         if not charges:
             return []
         with self._log.writing() as transaction:
-            batch = _Batch(self._log, self._replies, transaction, admit, asked, blocks)
+            names = {charge.client_id for charge in charges}
+            batch = _Batch(self._log, self._replies, transaction, admit, asked, blocks, names)
             outcomes = [batch.decide(charge) for charge in charges]
             batch.append()
             return outcomes
@@ -379,6 +381,7 @@ class _Batch:
         admit: Admission | None,
         asked: Asked | None,
         blocks: bool,
+        names: Collection[str],
     ) -> None:
         self._log = log
         self._replies = replies
@@ -386,6 +389,7 @@ class _Batch:
         self._admit = admit
         self._question = asked
         self._blocks = blocks
+        self._names = names
         self._refusals: dict[str, Outcome | None] = {}  # of whole runs
         self._asked: set[tuple[_About, str]] = set()
         self._answers: dict[str, Entry | None] = {}
@@ -465,10 +469,18 @@ class _Batch:
         return None
 
     def _charged_before(self, about: _About) -> dict[str, Entry]:
-        """Who has an entry for that release; blocks, which name many, are verified at once."""
+        """Who has an entry for that release; blocks, which name many, are verified at once.
+
+        Where few are charged, those who are not among them are left out: a round that asks its
+        clients one by one would read all of them for each.
+        """
         found: dict[str, Entry] = {}
         where = "WHERE kind = 'charge' AND run = ? AND round = ? AND purpose = ?"
-        for entry in self._log.rows(where, *about):
+        names: list[str] = []
+        if len(self._names) <= _FEW:
+            names = sorted(self._names)
+            where += f" AND (client IN ({', '.join('?' * len(names))}) OR {_IS_BLOCK})"
+        for entry in self._log.rows(where, *about, *names):
             if len(entry.clients) > 1:
                 self._log.authentic(entry)
             found.update(dict.fromkeys(entry.clients, entry))

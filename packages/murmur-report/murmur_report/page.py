@@ -30,6 +30,7 @@ from fl_app.api import (
     format_epsilon,
     varied_values,
     version,
+    whose_word,
     with_interval,
 )
 from murmur.files import replace_file
@@ -185,11 +186,11 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
+def _statements(grouping: settings.Grouping) -> list[tuple[str, str, str]]:
     """The statements in full: the first finished repetition's for each setting.
 
     Returns:
-        (setting and seed, privacy.txt).
+        (setting and seed, privacy.txt, on whose word it rests).
     """
     found = []
     for setting in grouping.settings:
@@ -197,7 +198,9 @@ def _statements(grouping: settings.Grouping) -> list[tuple[str, str]]:
             name = setting.label
             if len(setting.runs) > 1:
                 name += f", seed {run.seed}"
-            found.append((name, run.statement_text))
+            roster = flat_texts(run.config).get("federation.roster", "null")
+            word = whose_word(run.folder, None if roster == "null" else Path(roster))
+            found.append((name, run.statement_text, word))
     return found
 
 

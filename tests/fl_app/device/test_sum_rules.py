@@ -133,8 +133,9 @@ def test_a_sum_goes_on_when_another_runs_sum_begins(tmp_path):
         (
             {"neighbours": 10},
             {"neighbours": 10, "server": "honest"},
-            "server=honest: this device's owner asks for a graph that holds against a server that",
+            "server=honest: must be lying, a sum that holds against a server that lies",
         ),
+        ({}, {"server": "honest"}, "an owner who takes this one to follow the protocol writes so"),
     ],
 )
 def test_a_servers_lower_value_is_refused_before_anything_is_charged(

@@ -2,10 +2,11 @@
 
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 
-from fl_app.tools import verify
+from fl_app.tools import verify, verify_receipts
 from tests.deploy.receipt_worlds import make
 from tests.wheels import CORE, built
 
@@ -30,9 +31,23 @@ def test_of_a_simulation_arithmetic_is_checked(tmp_path, capfd):
 
 
 def test_what_it_needs_is_named(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(verify.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(verify_receipts.importlib.util, "find_spec", lambda name: None)
     assert verify.main([str(tmp_path)]) == 2
     assert "pip install 'dp-accounting" in capfd.readouterr().err
+
+
+def test_a_report_says_whose_word_it_is(tmp_path):
+    world = make(tmp_path)
+    folder = world.write(without=[5])
+    roster = folder / "roster.txt"
+    words = verify_receipts.whose_word(folder, roster)
+    assert words == "not contradicted: receipts of 4 of 5 agree"
+    assert verify_receipts.whose_word(folder, None) == "the server's word"
+    world.charged[2].append(replace(world.charged[2][0], round=9))
+    world.write()
+    assert verify_receipts.whose_word(folder, roster).startswith("CONTRADICTED")
+    (folder / "statement.json").write_text("{")
+    assert "cannot be read" in verify_receipts.whose_word(folder, roster)
 
 
 @pytest.fixture(scope="module")
@@ -43,4 +58,4 @@ def wheel(tmp_path_factory):
 def test_a_wheel_has_the_same_file(wheel):
     with zipfile.ZipFile(wheel) as packed:
         there = packed.read("fl_app/tools/verify_statement.py")
-    assert there == verify.verifier().read_bytes()
+    assert there == verify_receipts.verifier().read_bytes()

@@ -264,11 +264,13 @@ def test_who_was_started_with_another_run_config_is_in_no_sum_with_the_others(
 
 
 def test_terms_without_room_for_the_release_cost_nobody_anything(tmp_path, monkeypatch):
-    terms = SecureSummation._terms
+    terms = SecureSummation.proposed
     monkeypatch.setattr(
         SecureSummation,
-        "_terms",
-        lambda self: [replace(each, length=each.length - 1) for each in terms(self)],
+        "proposed",
+        lambda self, clients: [
+            replace(each, length=each.length - 1) for each in terms(self, clients)
+        ],
     )
     started(Nodes(app_of(), 4, devices=tmp_path))
     for place in range(4):

@@ -23,7 +23,7 @@ from murmur.round import phase
 from murmur.round.host import Host
 from murmur.round.rounds import Rounds
 from murmur.round.secure_party import SecureParties
-from murmur.round.secure_summation import modulus_bits
+from murmur.round.secure_summation import Exchange, modulus_bits
 from murmur.round.task import RECORD
 from murmur.secure_sum.terms import SecureSumError, Stage
 from tests.fl_app.running import SMALL, run_inline
@@ -95,6 +95,24 @@ def test_a_node_that_is_asked_by_another_type_or_was_started_with_other_words_su
 def test_results_with_a_neighbour_graph_are_the_same_too(tmp_path, plain_run):
     ring = [ON, "privacy.secure_sum.neighbours=4", "privacy.secure_sum.threshold=0.6"]
     assert model(run_inline(tmp_path / "secure", *ring)) == model(plain_run)
+
+
+def test_a_server_that_follows_the_protocol_gets_the_same_bits_without_check_and_confirm(
+    tmp_path, monkeypatch, plain_run
+):
+    asked = set()
+    ask = Exchange.ask
+
+    def noting(self, phase, *rest):
+        asked.add(phase)
+        return ask(self, phase, *rest)
+
+    monkeypatch.setattr(Exchange, "ask", noting)
+    run = run_inline(tmp_path, ON, "privacy.secure_sum.server=honest")
+    assert model(run) == model(plain_run)
+    assert asked == {Stage.ADVERTISE, Stage.SHARE, Stage.REVEAL}  # and MASK, with the training
+    text = " ".join((run.path / "privacy.txt").read_text().split())
+    assert "Against a server that follows the protocol and sees only sums" in text
 
 
 def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_path, monkeypatch):

@@ -117,12 +117,15 @@ def secure_sum(
     try:
         keys = server.keys(ask(Stage.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
         sealed = server.shares(ask(Stage.SHARE, keys))
-        server.checked(ask(Stage.CHECK, sealed))
+        if Stage.CHECK in agreed.stages:
+            server.checked(ask(Stage.CHECK, sealed))
         server.asked = ASKED
         blame.add(server.accused, server.conflicts)
         for client, packed in ask(Stage.MASK, server.lists(blame.accused)).items():
             server.add(client, packed)
-        words = server.confirmations(ask(Stage.CONFIRM, server.survivors_list()))
+        words = server.survivors_list()
+        if Stage.CONFIRM in agreed.stages:
+            words = server.confirmations(ask(Stage.CONFIRM, words))
         it.total = server.total(ask(Stage.REVEAL, words), signed)
         it.survivors = server.survivors
     except SecureSumError as error:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from murmur.secure_sum.client import SEALED_BYTES, SecureClient
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.store import restored
-from murmur.secure_sum.terms import SecureSumError, Stage
+from murmur.secure_sum.terms import SecureSumError, Stage, join_ids, list_size
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors, written
 
 
@@ -131,6 +131,52 @@ def test_sum_is_exact_with_a_neighbour_graph_and_dropouts_in_every_phase():
     sent = [len(message) for phase, _, message in outcome.seen if phase is Stage.SHARE]
     dealing = 33 + 32 * 8 + 48 * 15
     assert max(sent) <= dealing + 2 + 14 * SEALED_BYTES  # shares go to neighbours only
+
+
+FOLLOWED = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.REVEAL)
+
+
+def test_a_server_that_follows_the_protocol_needs_four_messages_for_the_same_sum():
+    agreed = terms(9, length=30, bits=9, threshold=0.5, server="honest")
+    values = vectors(agreed)
+    drops = {2: Stage.SHARE, 3: Stage.MASK, 4: Stage.REVEAL}
+    outcome = secure_sum(agreed, values, drops)
+    assert agreed.stages == FOLLOWED == tuple(dict.fromkeys(s for s, _, _ in outcome.seen))
+    assert outcome.survivors == (0, 1, 4, 5, 6, 7, 8)
+    assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
+    assert not outcome.server.accused and not outcome.server.conflicts
+    assert terms(9).stages == tuple(Stage)
+
+
+def test_without_check_shares_that_do_not_open_are_missed_in_reveal_and_name_nobody():
+    agreed = terms(5, server="honest")
+    values = vectors(agreed)
+
+    def spoilt(phase, client, message):
+        if phase is Stage.MASK and client == 2:
+            place = list_size(agreed.clients) + list_size(agreed.neighbours_of(2))
+            return message[:place] + bytes([message[place] ^ 1]) + message[place + 1 :]
+        return message
+
+    outcome = secure_sum(agreed, values, to_client=spoilt)
+    assert np.array_equal(outcome.total, sum(values.values()))
+    assert outcome.server.conflicts == [(0, 2)] and not outcome.server.accused
+
+
+def test_without_confirm_a_client_reveals_for_enough_survivors_and_itself_only():
+    agreed = terms(5, minimum=0.8, server="honest")
+
+    def fewer(survivors):
+        def told(phase, client, message):
+            if phase is Stage.REVEAL and client == 2:
+                return join_ids(survivors, agreed.clients)
+            return message
+
+        return secure_sum(agreed, vectors(agreed), to_client=told).refused
+
+    assert fewer(range(1, 5)) == {}
+    assert "clients are left; the sum of fewer than 4 stays masked" in fewer([1, 2, 3])[2][1]
+    assert "not one of this sum's" in fewer([0, 1, 3, 4])[2][1]
 
 
 @settings(max_examples=30)
