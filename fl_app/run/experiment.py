@@ -6,7 +6,8 @@
 2. lets Flower's ``start`` do the rounds. Whenever a round has a new model, ``_keep_trained`` has it
    on disk before anything follows from it. After each round, and once before the first,
    ``_after_round`` evaluates and writes the row;
-3. writes the privacy statement, the model and the final figures (``_finish``);
+3. writes the privacy statement, signs it with what was asked (``_sign``), and writes the model and
+   the final figures (``_finish``);
 4. asks devices for their receipts (``_collect_receipts``), and sends them the model (``_offer``).
 
 Where the accountant fails after clients have answered, the run goes on: what they have paid for is
@@ -17,6 +18,7 @@ So a run that is killed at any instant goes on without a client answering twice 
 without noise of the server being drawn twice for one model.
 """
 
+import hashlib
 import logging
 import math
 import os
@@ -46,8 +48,9 @@ from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement import Statement
-from murmur.round import statement_file
+from murmur.round.asked_log import AskedLog
 from murmur.round.placement import DevicePlacement, SimulatedPlacement
+from murmur.round.statement_file import SignedStatement
 from murmur.round.task import in_words
 
 PARTITION_CLIENTS = 1000  # whose classes are counted for the report
@@ -145,6 +148,7 @@ class Experiment:
         folder.save_data_digests(data_digests(self.config))
         folder.keep_rows(self.lines)
         if (signer := signer_of(self.validated, self._name(folder))) is not None:
+            signer.log = AskedLog(folder.asked_path)
             strategy.rounds.sign(signer)
         if checkpoint is None:
             start = self.validated.start
@@ -221,6 +225,13 @@ class Experiment:
             ConfigError: the rounds so far were noised for ``before`` rounds in all.
         """
         budget, now = self.strategy.setup.budget, self.federation.num_rounds
+        is_simulated = isinstance(self.strategy.setup.placement, SimulatedPlacement)
+        if self.folder.statement_path.exists() and not is_simulated:
+            raise ConfigError(
+                f"federation.num_rounds={now}: the run was signed as ended after {before} rounds "
+                f"({self.folder.statement_path.name}), and devices hold its server to that; start "
+                "a new run"
+            )
         if not self.strategy.extendable:
             raise ConfigError(
                 f"federation.num_rounds={now}: this run's {before} rounds were planned together; "
@@ -448,6 +459,7 @@ class Experiment:
         if noise is not None:
             final["model_noise"] = noise
         self.folder.save_statement(statement)
+        self._sign(statement, model)
         if self.privacy.search == "charged":
             self.folder.save_released(self.strategy.rounds.released())
         self.folder.save_participations(self.strategy.rounds.participations)
@@ -463,6 +475,18 @@ class Experiment:
         self.health.end(final)
         self.folder.save_metrics(final)
         return final
+
+    def _sign(self, statement: Statement, model: np.ndarray) -> None:
+        """Sign what the run has asked, which ends it: nothing leaves before it is on disk.
+
+        Not without a key, nor where the accountant has failed: a run that is resumed signs then.
+        """
+        signer = self.strategy.rounds.sums.signer
+        if signer is None or signer.log is None or self.failed is not None:
+            return
+        digest = hashlib.sha256(np.asarray(model, "<f4").tobytes()).hexdigest()
+        signed = SignedStatement(signer.signed, statement, digest, *signer.log.read())
+        self.folder.sign_statement(signed, signer.key)
 
     def _save_model(
         self, weights: Mapping[str, np.ndarray], statement: Statement, final: Mapping[str, Any]
@@ -488,7 +512,7 @@ class Experiment:
         What goes wrong is logged: the run itself is complete.
         """
         signer, placement = self.strategy.rounds.sums.signer, self.strategy.setup.placement
-        path = self.folder.path / statement_file.FILE
+        path = self.folder.statement_path
         if signer is None or not path.exists():
             return
         try:

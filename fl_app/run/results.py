@@ -14,7 +14,9 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
-| ``privacy.json``, ``privacy.txt`` | the privacy statement |
+| ``privacy.json``, ``privacy.txt`` | the privacy statement, unsigned |
+| ``asked.jsonl`` | what clients were asked so far (``murmur.round.asked_log``) |
+| ``statement.json`` | of a run that is over, signed (``murmur.round.statement_file``) |
 | ``model/`` | the final model, ready to be used (``fl_app.run.model_folder``) |
 | ``provenance.json`` | versions, commit, dates (``fl_app.run.provenance``) |
 | ``data-digests.json`` | of what was read, by part (``murmur.learning.data.digests``); its |
@@ -54,7 +56,9 @@ from murmur.privacy.statement_text import render
 
 if TYPE_CHECKING:
     from fl_app.run.data_card import DataCard
+    from murmur.privacy.run_header import ServerKey
     from murmur.round.run_state import RunState
+    from murmur.round.statement_file import SignedStatement
 
 _DIGESTS = "data-digests.json"
 FORMAT = 4  # of a checkpoint; another one is refused
@@ -100,6 +104,8 @@ class RunFolder:
         self.ledger_path = self.path / "ledger.sqlite"
         self.sum_path = self.path / "secure-sum.safetensors"
         self.evaluation_sum_path = self.path / "evaluation-sum.safetensors"
+        self.asked_path = self.path / "asked.jsonl"
+        self.statement_path = self.path / "statement.json"
         self.metrics_path = self.path / "metrics.json"
         self.error_path = self.path / "error.json"
 
@@ -230,8 +236,13 @@ class RunFolder:
 
         The figures go first, since their presence says that the run is finished.
         """
-        for name in ("metrics.json", "privacy.json", "privacy.txt"):
+        for name in ("metrics.json", "privacy.json", "privacy.txt", "statement.json"):
             (self.path / name).unlink(missing_ok=True)
+
+    def sign_statement(self, statement: "SignedStatement", key: "ServerKey") -> None:
+        """``statement.json``, once: what is signed already stays as it is."""
+        if not self.statement_path.exists():
+            replace_file(self.statement_path, statement.signed(key).to_bytes())
 
     def forget_sums(self) -> None:
         """Remove the journals of secure sums, which hold what clients sent and what it added to.

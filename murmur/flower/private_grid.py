@@ -9,6 +9,7 @@ Where all nodes are asked, and what comes next is known, they advertise for the 
 with the last message of this one.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -38,11 +39,14 @@ from murmur.flower.round_phase import NextRound, RoundSetup, SampledNodes, Wrapp
 from murmur.flower.statement import FACTS, statement_of
 from murmur.privacy.events import Release
 from murmur.privacy.run_header import ServerKey
+from murmur.privacy.statement import Statement
 from murmur.round.aggregator import Aggregator
+from murmur.round.asked_log import AskedLog
 from murmur.round.phase import Phase
 from murmur.round.question import Outcome
 from murmur.round.secure_summation import SecureSummation
 from murmur.round.signed import QuestionSigner
+from murmur.round.statement_file import FILE, SignedStatement
 from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
@@ -84,6 +88,7 @@ class PrivateGrid(GridWrapper):
         started: Digest of the run-config with which a node says that it was started.
         stated: Whether the log has named the statement's file.
         clip: The clipping norm of the next training.
+        statement: Of all that was asked so far; None: nothing was.
         upcoming: The round that is expected next; None: nobody has been asked for it.
         unused: Rounds that were expected and did not come. Clients may have joined their sums, so
             that later ones have another name.
@@ -114,9 +119,26 @@ class PrivateGrid(GridWrapper):
         self.started: dict[int, str] = {}
         self.stated = False
         self.clip = settings.clip
+        self.statement: Statement | None = None
+        if self.signer is not None:
+            self.signer.log = AskedLog(self.folder / "asked.jsonl")
         self.upcoming: NextRound | None = None
         self.unused = 0
         self.is_foreseen = True
+
+    def sign_statement(self, arrays: ArrayRecord) -> None:
+        """Signs what was asked in a run that is over, as ``statement.json``.
+
+        Nothing without a key, or where nobody was asked. ``arrays``: The final model.
+        """
+        if self.signer is None or self.signer.log is None or self.statement is None:
+            return
+        model = hashlib.sha256()
+        for array in arrays.values():
+            model.update(np.asarray(array.numpy(), "<f4").tobytes())
+        asked = self.signer.log.read()
+        signed = SignedStatement(self.signer.signed, self.statement, model.hexdigest(), *asked)
+        replace_file(self.folder / FILE, signed.signed(self.signer.key).to_bytes())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""
@@ -461,6 +483,7 @@ class PrivateGrid(GridWrapper):
             statement = statement_of(self.settings, ask, self.released, facts, error)
         from murmur.privacy.statement_text import render
 
+        self.statement = statement
         owner_only_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
         replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())

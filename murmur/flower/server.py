@@ -204,13 +204,15 @@ class Private:
         limit_replies()
         pull_parts_soon()
         own_grid = next(iter(asked))  # the name of the first parameter
-        asked[own_grid] = PrivateGrid(grid, self._strategy, model, settings, self._server_key)
+        private_grid = PrivateGrid(grid, self._strategy, model, settings, self._server_key)
+        asked[own_grid] = private_grid
         evaluate = asked.get("evaluate_fn")
         if evaluate is not None:
             asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))
         result = self._strategy.start(**asked)
         if result.arrays:
             result.arrays = model.restored(result.arrays)
+        private_grid.sign_statement(result.arrays)
         return result
 
 

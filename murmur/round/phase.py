@@ -27,11 +27,18 @@ from murmur.compat.flower_messages import REPLIES
 from murmur.learning.sums import SumAccumulator
 from murmur.round import wire
 from murmur.round.aggregator import Aggregator
+from murmur.round.asked_log import OpenedQuestion
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
+from murmur.round.signed import QuestionSigner
 from murmur.round.summation import summation_for
-from murmur.round.task import Task, printable_line, read_report
-from murmur.round.task import question as digest_of
+from murmur.round.task import (
+    Task,
+    opened_question,
+    printable_line,
+    question_digest,
+    read_report,
+)
 
 if TYPE_CHECKING:
     from murmur.privacy.guarantee import Exposure  # loads SciPy
@@ -215,9 +222,19 @@ class Phase:
         if signer is None or question.event is None:
             return
         if not self._digest:
-            self._digest = digest_of(content, question.kind, self.setup.started)
+            self._digest = self._note(content, signer)
         terms = self.summation.terms(clients)
         signer.sign(content, clients, question.number, question.purpose, self._digest, terms)
+
+    def _note(self, content: RecordDict, signer: QuestionSigner) -> bytes:
+        """The question's digest; what it opens to is on disk when this returns."""
+        question = self.question
+        opened = opened_question(content, question.kind, self.setup.started)
+        digest = question_digest(opened)
+        if signer.log is not None:
+            about = question.number, question.purpose, digest.hex()
+            signer.log.add_question(OpenedQuestion(*about, opened))
+        return digest
 
     def _read(self, clients: list[int], reply: Message) -> None:
         """Take one node's reply: an error, a contribution, refusals, or what no node may send.

@@ -33,6 +33,7 @@ from murmur.learning.codec import Codec
 from murmur.learning.sums import SumAccumulator
 from murmur.privacy.events import Event
 from murmur.round.aggregator import Aggregator, Summation
+from murmur.round.asked_log import OpenedSum
 from murmur.round.cohorts import require_weight
 from murmur.round.question import Outcome, Question
 from murmur.round.setup import SumSetup
@@ -175,6 +176,7 @@ class SecureSummation(Summation):
         if self._has(Stage.CONFIRM):
             confirmed = self.exchange.ask(Stage.CONFIRM, requests)
             requests = self._next(SecureServer.confirmations, confirmed)
+        self._log()
         revealed = self.exchange.ask(Stage.REVEAL, requests, self.following)
         self._next(self._reveal, revealed)
         found = [*self.spoiled, *self._conflicts()]
@@ -246,6 +248,15 @@ class SecureSummation(Summation):
         blame = self.sums.blame
         pinned = settings.pinned(terms.clients)
         return SecureServer(terms, dropouts, blame.most, pinned, blame.contradictions)
+
+    def _log(self) -> None:
+        """Keep what the statement is to say of the sums whose masked answers were taken."""
+        signer = self.sums.signer
+        if signer is None or signer.log is None:
+            return
+        for each in self._sums:
+            if each.survivors:
+                signer.log.add_sum(OpenedSum.of(each))
 
     def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
         """Unmask one sum and add it to the total; SecureSumError where it is impossible."""

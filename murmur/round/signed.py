@@ -30,6 +30,7 @@ from murmur.privacy.run_header import (
     require_signed_question,
     sign_question,
 )
+from murmur.round.asked_log import AskedLog
 from murmur.round.task import SIGNED, RequestError, Task
 
 NO_SUM = b""  # in place of the digest of a sum's terms
@@ -43,12 +44,14 @@ class QuestionSigner:
         key: The server's.
         signed: The run's header.
         known: Clients that have answered, and so have kept the header.
+        log: What was asked so far, for the statement; None: none will be signed.
     """
 
     def __init__(self, key: ServerKey, header: RunHeader) -> None:
         self.key = key
         self.signed = SignedHeader.of(header, key)
         self.known: set[int] = set()
+        self.log: AskedLog | None = None
         self._words: dict[bytes, bytes] = {}  # of the phase that was asked last
         self._last: tuple[int, str, bytes] | None = None
 
@@ -77,7 +80,7 @@ class QuestionSigner:
             self._words = {}
         for digest in terms:
             if digest not in self._words:
-                text = _text(self.signed.digest, *phase, digest)
+                text = question_text(self.signed.digest, *phase, digest)
                 self._words[digest] = sign_question(self.key, text)
         record: dict[str, Any] = {
             "run": bytes.fromhex(self.signed.digest),
@@ -150,7 +153,7 @@ def _read(
     if not isinstance(terms, list) or not 1 <= len(terms) <= _MAX_SUMS:
         raise ValueError("terms: must be a list")
     for digest, word in zip(terms, words, strict=True):
-        text = _text(header.digest, task.round, task.purpose, question, digest)
+        text = question_text(header.digest, task.round, task.purpose, question, digest)
         require_signed_question(header, text, word)
     return Asked(
         question.hex(), header, tuple(digest.hex() for digest in terms), tuple(words), is_binding
@@ -163,6 +166,9 @@ def _bytes(value: object) -> bytes:
     return value
 
 
-def _text(run: str, number: int, purpose: str, question: bytes, terms: bytes) -> bytes:
-    """What the server signs of one question, or of one sum that it is for."""
+def question_text(run: str, number: int, purpose: str, question: bytes, terms: bytes) -> bytes:
+    """What the server signs of one question, or of one sum that it is for.
+
+    ``run``: digest of the header, in hex. ``terms``: digest of the sum's terms, or ``NO_SUM``.
+    """
     return framed(bytes.fromhex(run), number.to_bytes(8, "big"), purpose.encode(), question, terms)

@@ -8,13 +8,16 @@ devices keep in their ledgers, which the signatures in there show to others.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from murmur.privacy.envelope import Envelope
 from murmur.privacy.run_header import ServerKey, SignedHeader
 from murmur.privacy.statement import Statement
+from murmur.round.asked_log import OpenedQuestion, OpenedSum
+from murmur.round.task import question_digest
+from murmur.secure_sum.identity import ADVERTISED_BYTES, SIGNATURE_BYTES
 
 FILE = "statement.json"
 PREDICATE_TYPE = "urn:murmur:statement:1"
@@ -22,47 +25,6 @@ FORMAT = 1
 MAX_BYTES = 64 * 2**20  # of the payload
 _MAX_FILE_BYTES = 2 * MAX_BYTES  # with the payload in base64
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
-
-
-@dataclass(frozen=True)
-class OpenedQuestion:
-    """A question that clients were asked.
-
-    Attributes:
-        round, purpose: of the phase.
-        question: its digest, in hex (``murmur.round.task.question``).
-        opened: what the digest is of, part by part.
-    """
-
-    round: int
-    purpose: str
-    question: str
-    opened: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class OpenedSum:
-    """A secure sum whose masked answers the server has taken.
-
-    Attributes:
-        round, purpose, question: of the question that it is for.
-        terms: digest of its terms, in hex.
-        opened: the terms (``SumTerms.to_dict``).
-        included, survivors: whose masks may be in the sum, and whose vectors are, in hex
-            (``join_ids`` among the sum's clients).
-        keys: public keys of its clients, in hex.
-        confirmations: signatures of clients that have confirmed both lists, in hex.
-    """
-
-    round: int
-    purpose: str
-    question: str
-    terms: str
-    opened: Mapping[str, Any]
-    included: str
-    survivors: str
-    keys: Mapping[str, str]
-    confirmations: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -86,20 +48,29 @@ class SignedStatement:
     digest: str = field(default="", compare=False)
 
     def signed(self, key: ServerKey) -> Envelope:
-        """The file's content, signed; ValueError where it would be too long to be read again."""
+        """The file's content, signed; ValueError where it would be too long to be read again.
+
+        Where it would be with all confirmations, of each sum only as many are left as reveal it.
+        """
+        envelope = self._envelope(self.sums, key)
+        if len(envelope.payload) > MAX_BYTES:
+            envelope = self._envelope([each.shortened() for each in self.sums], key)
+        if len(envelope.payload) > MAX_BYTES:
+            raise ValueError(f"the statement would be longer than {MAX_BYTES} bytes")
+        return envelope
+
+    def _envelope(self, sums: Iterable[OpenedSum], key: ServerKey) -> Envelope:
+        """``signed`` with these ``sums``."""
         predicate = {
             "format": FORMAT,
             "header": self.header.text.decode(),
             "signature": self.header.signature.hex(),
             "privacy": self.privacy.to_dict(),
             "questions": [dict(each.__dict__) for each in self.questions],
-            "sums": [dict(each.__dict__) for each in self.sums],
+            "sums": [dict(each.__dict__) for each in sums],
         }
         subjects = {"header": self.header.digest, "model": self.model}
-        envelope = Envelope.of(PREDICATE_TYPE, subjects, predicate, key)
-        if len(envelope.payload) > MAX_BYTES:
-            raise ValueError(f"the statement would be longer than {MAX_BYTES} bytes")
-        return envelope
+        return Envelope.of(PREDICATE_TYPE, subjects, predicate, key)
 
 
 def read_envelope(content: bytes) -> Envelope:
@@ -140,7 +111,9 @@ def _question(plain: Any) -> OpenedQuestion:
     """A question of the file; ValueError for anything else."""
     _require_names("questions", plain, [each.name for each in fields(OpenedQuestion)])
     _require_phase(plain)
-    return OpenedQuestion(**plain)
+    one = OpenedQuestion(**plain)
+    _require_opened(one)
+    return one
 
 
 def _sum(plain: Any) -> OpenedSum:
@@ -150,7 +123,7 @@ def _sum(plain: Any) -> OpenedSum:
     _require_hex("terms", plain["terms"], 32)
     for name in ("included", "survivors"):
         _require_hex(name, plain[name])
-    for name, size in (("keys", 32), ("confirmations", 64)):
+    for name, size in (("keys", ADVERTISED_BYTES), ("confirmations", SIGNATURE_BYTES)):
         if not isinstance(plain[name], dict):
             raise ValueError(f"{name}: must be an object")
         for value in plain[name].values():
@@ -167,6 +140,19 @@ def _require_phase(plain: Mapping[str, Any]) -> None:
     _require_hex("question", plain["question"], 32)
     if not isinstance(plain["opened"], dict):
         raise ValueError("opened: must be an object")
+
+
+def _require_opened(one: OpenedQuestion) -> None:
+    """ValueError unless the question's digest is of what is opened."""
+    _require_names("opened", one.opened, ("kind", "started", "arrays", "settings", "metrics"))
+    try:
+        digest = question_digest(one.opened).hex()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("opened: is no question") from error
+    if digest != one.question:
+        raise ValueError(
+            f"round {one.round}, {one.purpose}: the question's digest is not of what is opened"
+        )
 
 
 def _list(name: str, value: Any) -> list[Any]:

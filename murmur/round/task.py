@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Error, Message, RecordDict
@@ -208,7 +208,7 @@ def request_digest(run: str, algorithm: str, noise: str, content: RecordDict) ->
     under one of them is not given again under another. The server's signatures are no part of it:
     they are the same for the same question. In hexadecimal.
     """
-    return _hash(content, (run, algorithm, noise)).hex()
+    return _hash(_parts(content), (run, algorithm, noise)).hex()
 
 
 def question(content: RecordDict, kind: str, started: str) -> bytes:
@@ -220,7 +220,17 @@ def question(content: RecordDict, kind: str, started: str) -> bytes:
     ``kind``: Flower's type of the message, whose suffix may choose among an app's functions.
     ``started``: digest of the configuration that the run's clients were started with.
     """
-    return _hash(content, ("question to a sum", kind, started), alike=True)
+    return question_digest(opened_question(content, kind, started))
+
+
+def opened_question(content: RecordDict, kind: str, started: str) -> dict[str, Any]:
+    """What ``question`` is a digest of, part by part, as JSON has it; arrays by their digests."""
+    return {"kind": kind, "started": started, **_parts(content, alike=True)}
+
+
+def question_digest(opened: Mapping[str, Any]) -> bytes:
+    """The digest of an ``opened_question``, 32 bytes."""
+    return _hash(opened, ("question to a sum", opened["kind"], opened["started"]))
 
 
 def started_with(run_config: Mapping[str, object]) -> str:
@@ -229,28 +239,51 @@ def started_with(run_config: Mapping[str, object]) -> str:
     return hashlib.sha256(framed(b"run-config", *each)).hexdigest()
 
 
-def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> bytes:
-    """SHA-256 of ``about`` and a message; ``alike``: of what is the same for all its clients."""
-    naming = next((name for name in _NAMING if name in content.config_records), None)
+def _hash(parts: Mapping[str, Any], about: Iterable[str]) -> bytes:
+    """SHA-256 of ``about`` and the ``_parts`` of a message."""
     state = hashlib.sha256(framed(*(word.encode() for word in about)))
-    for name, record in sorted(content.array_records.items()):
+    for name, arrays in parts["arrays"]:
         state.update(framed(b"arrays", name.encode()))
+        for key, dtype, shape, values in arrays:
+            about_it = key.encode(), dtype.encode(), repr(tuple(shape)).encode()
+            state.update(framed(b"array", *about_it, bytes.fromhex(values)))
+    for kind, each in ((b"settings", b"setting"), (b"metrics", b"metric")):
+        for name, texts in parts[kind.decode()]:
+            state.update(framed(kind, name.encode()))
+            for key, text in texts:
+                state.update(framed(each, key.encode(), text.encode()))
+    return state.digest()
+
+
+def _parts(content: RecordDict, alike: bool = False) -> dict[str, list[Any]]:
+    """All of a message in order, as JSON has it; ``alike``: what is the same for all its clients.
+
+    ``arrays``: [record, [[key, dtype, shape, SHA-256 of the bytes], ...]]; ``settings`` and
+    ``metrics``: [record, [[key, text], ...]].
+    """
+    naming = next((name for name in _NAMING if name in content.config_records), None)
+    arrays = []
+    for name, record in sorted(content.array_records.items()):
+        found = []
         for key, array in sorted(record.items()):
-            shape = repr(tuple(array.shape)).encode()
-            values = hashlib.sha256(array.data).digest()
-            state.update(framed(b"array", key.encode(), array.dtype.encode(), shape, values))
+            values = hashlib.sha256(array.data).hexdigest()
+            found.append([key, array.dtype, list(array.shape), values])
+        arrays.append([name, found])
+    settings = []
     for name, config in sorted(content.config_records.items()):
         if name == SIGNED or (alike and name == RECORD):
             continue
-        state.update(framed(b"settings", name.encode()))
-        for key, value in sorted(config.items()):
-            if not (alike and name == naming and key == "clients"):
-                state.update(framed(b"setting", key.encode(), _as_sent(value)))
-    for name, metrics in sorted(content.metric_records.items()):
-        state.update(framed(b"metrics", name.encode()))
-        for key, value in sorted(metrics.items()):
-            state.update(framed(b"metric", key.encode(), _as_sent(value)))
-    return state.digest()
+        without = "clients" if alike and name == naming else None
+        settings.append([name, _texts(config, without)])
+    metrics = [[name, _texts(each)] for name, each in sorted(content.metric_records.items())]
+    return {"arrays": arrays, "settings": settings, "metrics": metrics}
+
+
+def _texts(record: Mapping[str, Any], without: str | None = None) -> list[list[str]]:
+    """The record's values as they are sent, by key, but for the key ``without``."""
+    return [
+        [key, _as_sent(value).decode()] for key, value in sorted(record.items()) if key != without
+    ]
 
 
 def _as_sent(value: object) -> bytes:

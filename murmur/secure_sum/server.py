@@ -47,6 +47,7 @@ class SecureServer:
         accused: who sent what no honest client sends, and what that was.
         included: whose masks may be in the sum, from ``lists`` on.
         survivors: whose vectors are in the sum, from ``survivors_list`` on.
+        confirmed: signatures of both lists by client, from ``confirmations`` on.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SecureServer:
         self.accused: dict[int, str] = {}
         self.included: frozenset[int] = frozenset()
         self.survivors: tuple[int, ...] = ()
+        self.confirmed: dict[int, bytes] = {}
         self._parties: dict[int, identities.Party] = {}  # who has advertised
         self._dealings: dict[int, Dealing] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
@@ -242,7 +244,7 @@ class SecureServer:
         Who has signed anything else than these lists is accused. SecureSumError where too few have
         signed.
         """
-        words: dict[int, bytes] = {}
+        words = self.confirmed
         included = join_ids(self.included, self.terms.clients)
         survivors = join_ids(self.survivors, self.terms.clients)
         for client, word in self._expected(replies, self._masked):
@@ -256,6 +258,10 @@ class SecureServer:
                 words[client] = word
         self._require_holders(words.keys(), Stage.CONFIRM)
         return {c: self._from_neighbours(c, words, words) for c in words}
+
+    def advertised(self, client: int) -> bytes:
+        """What ``client`` has advertised, as it travelled; KeyError where it has not."""
+        return self._parties[client].advertised
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
         """After REVEAL: the exact sum (length,) of the survivors' vectors modulo 2^bits.

@@ -20,6 +20,7 @@ from tests.deploy.receipt_worlds import (
     ANY,
     CLIENT,
     EVALUATION,
+    RELEASES,
     VERIFIER,
     Charged,
     confirmed_again,
@@ -116,6 +117,16 @@ def test_owners_who_have_not_pinned_their_peers_count_on_nobody(tmp_path, check)
     status, said = check(world.write(), "--against", "sums")
     assert (status, accused(said)) == (UNCHECKABLE, [])
     assert "owners of 1 clients have not pinned these keys" in said
+
+
+def test_sums_of_what_was_not_masked_are_the_servers_word(tmp_path, check):
+    world = make(tmp_path, summed=True)
+    world.sums = []
+    for client in world.clients:
+        plain = [replace(e, event=RELEASES["noise"], sum=None) for e in world.charged[client]]
+        world.charged[client] = [replace(e, confirmed=False) for e in plain]
+    status, said = check(world.write(), "--against", "sums")
+    assert (status, accused(said)) == (UNCHECKABLE, [])
 
 
 # The lies ---------------------------------------------------------------------------------------
@@ -715,3 +726,14 @@ def test_neighbours_and_events_are_murmurs():
     for own, steps in STEPS.items():
         row = [steps.get(pair, 0) for pair in kinds]
         assert tuple(row) == verifier.STEPS[own.unit, own.adjacency, own.in_part]
+
+
+def test_the_page_shows_what_is_found_of_a_run_with_a_lie_in_it(tmp_path, check):
+    kinds = {"seed": 3, "clients": 60, "summed": True, "colluders": 3}
+    world = make(tmp_path / "run", rounds=12, **kinds)
+    world.privacy = make(tmp_path / "fewer", rounds=11, **kinds).privacy
+    del world.asked[12, "train"], world.sums[-1]
+    status, said = check(world.write(without=[12, 41]), "--against", "local")
+    page = (VERIFIER.parents[1] / "docs" / "receipts.md").read_text(encoding="utf-8")
+    assert status == CONTRADICTED
+    assert " ".join(said.split()) in " ".join(page.split())

@@ -57,3 +57,7 @@ def test_a_federation_of_separate_processes_finishes_and_charges_each_device(tmp
     told = subprocess.run(typed, cwd=EXAMPLES.parent, check=True, capture_output=True, text=True)
     for client in range(3):
         assert f"device {client}: 2 releases charged, ledger verified" in told.stdout
+    honest, _, false = told.stdout.partition("device 0, understated.json:")
+    assert honest.count("this statement does not contradict what this device was asked") == 3
+    assert false.count("was charged, and it has no question train in round 2") == 3
+    assert false.count("the server asked, and its signature is in entry") == 3

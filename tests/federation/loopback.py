@@ -130,9 +130,9 @@ class Federation:
         """What a run on these devices is started with."""
         return ["engine=deploy", f"engine.superlink={NAME}", f"federation.enrolled={self.table}"]
 
-    def device(self, client: int) -> dict[str, Any]:
+    def device(self, client: int, policy: str = POLICY) -> dict[str, Any]:
         """The node-config of a device that hosts ``client``, with its data from ``data/``."""
-        (self.folder / "policy.yaml").write_text(POLICY)
+        (self.folder / "policy.yaml").write_text(policy)
         with np.load(self.folder / "data" / "public.npz") as public:
             shape = public["images"].shape[1:]
         return {

@@ -21,7 +21,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.ledger import Ledger, chain
 from murmur.privacy.policy import Policy
 from murmur.privacy.statement import Statement
-from murmur.round import secure_summation
+from murmur.round import secure_summation, statement_file
 from tests.fl_app.test_testing import Bits, BitsClient
 from tests.formats.kept import FILES, predicted
 
@@ -35,6 +35,7 @@ def test_the_numbers_of_formats_are_frozen():
         "checkpoint": results.FORMAT,
         "secure sum": secure_summation._FORMAT,
         "model folder": model_folder.FORMAT,
+        "signed statement": statement_file.FORMAT,
     }
 
 

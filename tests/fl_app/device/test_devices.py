@@ -10,7 +10,9 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 from safetensors.numpy import load_file
 
+from fl_app.cli import main
 from fl_app.client_app import app as client_app
+from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
 from fl_app.engines.deploy import device_overrides
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
@@ -21,6 +23,7 @@ from murmur.compat import flower_grid
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import REFUSED, RunError
+from murmur.secure_sum.server import SecureServer
 from tests.clock import Clock
 from tests.federation.loopback import POLICY
 from tests.fl_app.running import run_inline
@@ -281,7 +284,7 @@ def test_a_sum_that_lacks_a_device_says_how_many_it_needs(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_devices_that_pin_the_servers_key_answer_its_runs_alone(files, tmp_path, name):
+def test_devices_that_pin_the_servers_key_answer_its_runs_alone(files, tmp_path, name, capsys):
     key = ServerKey.generate()
     key.save(tmp_path / "server.key")
     policy = (files / "policy.yaml").read_text()
@@ -296,5 +299,34 @@ def test_devices_that_pin_the_servers_key_answer_its_runs_alone(files, tmp_path,
         kinds = [entry.kind for entry in ledger.entries()]
         assert kinds[:3] == ["run", "question", "charge"]
         assert kinds.count("confirmed") == (2 if name == "masked" else 0)
+    for state in range(3):  # each owner alone, by the signed statement
+        path = str(tmp_path / f"state-{state}")
+        assert main(["verify", str(run.path), "--mine", "--state", path]) == 0
+        assert "does not contradict what this device was asked" in capsys.readouterr().out
+    signed = run.statement_path.read_bytes()
+    run_devices(files, tmp_path, *words, **own)  # as `murmur resume` does: it asks nothing more
+    assert run.statement_path.read_bytes() == signed
+    with pytest.raises(ConfigError, match="the run was signed as ended after 2 rounds"):
+        run_devices(files, tmp_path, *words, "federation.num_rounds=3", **own)
     unsigned = run_devices(files, tmp_path, *RUNS[name], name="unsigned", **own)
     assert [row["answered"] for row in unsigned.rows()] == [0, 0, 0]
+
+
+def test_a_server_that_is_killed_in_a_secure_sum_states_all_of_it(
+    files, tmp_path, monkeypatch, capsys
+):
+    ServerKey.generate().save(tmp_path / "server.key")
+    words = [*RUNS["masked"], f"federation.server_key={tmp_path}/server.key"]
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SecureServer, "total", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_devices(files, tmp_path, *words)
+    run = run_devices(files, tmp_path, *words)
+    for state in range(3):
+        path = str(tmp_path / f"state-{state}")
+        assert main(["verify", str(run.path), "--mine", "--state", path]) == 0
+        assert "2 confirmed secure sums" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fl_app.cli import main as murmur
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import SIGNED
@@ -40,7 +41,12 @@ def entries(devices, kind):
     return found
 
 
-def test_a_signed_run_is_answered_and_kept(tmp_path, key, devices):
+def statement_in(folder):
+    (path,) = folder.glob("murmur-results/*/statement.json")
+    return path
+
+
+def test_a_signed_run_is_answered_kept_and_stated(tmp_path, key, devices, capsys):
     grid = Nodes(app_of(metrics={"loss": 1.0}), COUNT, devices=devices)
     started(grid, rounds=2, evaluate={"loss": (0, 2)}, server_key=tmp_path / "server.key")
     assert len(entries(devices, "run")) == COUNT
@@ -49,6 +55,11 @@ def test_a_signed_run_is_answered_and_kept(tmp_path, key, devices):
     confirmed = [json.loads(entry.body) for entry in entries(devices, "confirmed")]
     assert [one["survivors"] for one in confirmed] == [COUNT] * 4 * COUNT
     assert {entry.round for entry in entries(devices, "confirmed")} == {1, 2}
+    for place in range(COUNT):  # the owner alone
+        words = ["verify", str(statement_in(tmp_path)), "--mine", "--state"]
+        assert murmur([*words, str(devices / str(place))]) == 0
+        said = capsys.readouterr().out
+        assert "4 charges of 1 client in 2 rounds, 4 confirmed secure sums" in said
 
 
 def test_a_run_without_a_key_charges_nobody(devices):
