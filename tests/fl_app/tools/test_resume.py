@@ -240,7 +240,12 @@ def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
     assert murmur(["resume", str(copy)]) == 0
     assert murmur(["resume", str(copy)]) == 2
     assert "this run is finished; federation.num_rounds=N" in capsys.readouterr().err
+    first = shutil.copy(copy / "statement.json", copy.parent / "first.json")
     assert murmur(["resume", str(copy), "federation.num_rounds=5"]) == 0
+    mine = ["--mine", "--state", str(copy)]
+    assert murmur(["verify", str(copy), *mine]) == 0  # signed anew, under another header
+    assert murmur(["verify", str(first), *mine]) == 1  # clients were asked on after it
+    assert "it has no question train in round 5" in capsys.readouterr().out
     whole = run_inline(copy.parent / "whole", PAPER, "federation.num_rounds=5")
     assert weights(copy) == weights(whole.path)
     assert [row["round"] for row in RunFolder(copy).rows()] == list(range(6))

@@ -10,14 +10,16 @@ from murmur.privacy.envelope import Envelope
 from murmur.privacy.exposure import by_ledgers
 from murmur.privacy.run_header import RunHeader, ServerKey, SignedHeader
 from murmur.privacy.statement import Statement
+from murmur.round import statement_file
+from murmur.round.asked_log import OpenedQuestion, OpenedSum
 from murmur.round.statement_file import (
     PREDICATE_TYPE,
-    OpenedQuestion,
-    OpenedSum,
     SignedStatement,
     read_envelope,
     read_statement,
 )
+from murmur.round.task import question_digest
+from murmur.secure_sum.identity import ADVERTISED_BYTES
 
 KEY = ServerKey.generate()
 HEADER = SignedHeader.of(
@@ -36,10 +38,17 @@ HEADER = SignedHeader.of(
     ),
     KEY,
 )
-QUESTION = OpenedQuestion(1, "train", "ab" * 32, {"kind": "train"})
+OPENED = {
+    "kind": "train",
+    "started": "",
+    "arrays": [["model", [["model", "float32", [2], "ab" * 32]]]],
+    "settings": [["task", [["round", "1"]]]],
+    "metrics": [],
+}
+QUESTION = OpenedQuestion(1, "train", question_digest(OPENED).hex(), OPENED)
 SUM = OpenedSum(
     *(1, "train", "ab" * 32, "cd" * 32, {"run": "x"}),
-    *("01", "01", {"0": "ef" * 32}, {"0": "ef" * 64}),
+    *("01", "01", {"0": "ef" * ADVERTISED_BYTES}, {"0": "ef" * 64}),
 )
 
 
@@ -82,7 +91,10 @@ def test_what_is_written_is_read_again():
         ({"questions": [{**QUESTION.__dict__, "more": 1}]}, "questions: must have"),
         ({"questions": [{**QUESTION.__dict__, "round": 0}]}, "round: must be"),
         ({"questions": [{**QUESTION.__dict__, "question": "AB" * 32}]}, "question: must be"),
-        ({"sums": [{**SUM.__dict__, "keys": {"0": "ab"}}]}, "keys: must be 64 hex"),
+        ({"questions": [{**QUESTION.__dict__, "opened": {}}]}, "opened: must have"),
+        ({"questions": [{**QUESTION.__dict__, "opened": {**OPENED, "kind": 1}}]}, "is no question"),
+        ({"questions": [{**QUESTION.__dict__, "opened": {**OPENED, "kind": "x"}}]}, "not of what"),
+        ({"sums": [{**SUM.__dict__, "keys": {"0": "ab"}}]}, "keys: must be .* hex digits"),
         ({"sums": [{**SUM.__dict__, "confirmations": []}]}, "confirmations: must be"),
         ({"privacy": {}}, "not a privacy statement"),
         ({"privacy": 1}, "must be text and an object"),
@@ -106,3 +118,17 @@ def test_another_key_and_another_header_are_refused():
     )
     with pytest.raises(ValueError, match="of another header"):
         read_statement(envelope, KEY.public_key)
+
+
+def test_a_statement_that_would_be_too_long_keeps_the_confirmations_that_reveal(monkeypatch):
+    many = {str(client): "ef" * ADVERTISED_BYTES for client in range(4)}
+    words = dict.fromkeys(many, "ef" * 64)
+    long = replace(SUM, keys=many, confirmations=words, opened={"threshold": 3})
+    whole = replace(statement(), sums=(long,))
+    size = len(whole.signed(KEY).payload)
+    monkeypatch.setattr(statement_file, "MAX_BYTES", size - 1)
+    read = read_statement(read_envelope(whole.signed(KEY).to_bytes()), KEY.public_key)
+    assert [set(one.confirmations) for one in read.sums] == [{"0", "1", "2"}]
+    monkeypatch.setattr(statement_file, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="would be longer than 1000 bytes"):
+        whole.signed(KEY)
