@@ -71,7 +71,7 @@ APPS = {
     "opacus": (lambda: bundle(OPACUS), _opacus),
     "Flower's quickstart-sklearn": (
         lambda: archived(SKLEARN),
-        lambda: [np.zeros((10, 64)), np.zeros(10)],
+        lambda: [np.zeros((10, 64), np.float32), np.zeros(10, np.float32)],
     ),
     "Flower's advanced-pytorch": (lambda: archived(ADVANCED), _advanced_model),
 }

@@ -80,8 +80,8 @@ def get_model(local_epochs=1):
     model = LogisticRegression(max_iter=local_epochs, solver="saga", random_state=0)
     model.warm_start = True
     model.classes_ = np.arange(10)
-    model.coef_ = np.zeros((10, 64))
-    model.intercept_ = np.zeros(10)
+    model.coef_ = np.zeros((10, 64), np.float32)
+    model.intercept_ = np.zeros(10, np.float32)
     return model
 
 def get_model_params(model):
