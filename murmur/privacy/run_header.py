@@ -263,9 +263,11 @@ class RunHeader:
         """True if the plan names ``event``, or what secure sums hide of it, for every client.
 
         An event that it leaves open follows from a client's number of examples: DP-SGD's rate,
-        KD-DPFL's noise.
+        KD-DPFL's noise. So does the weight of a client in a sum whose weights differ.
         """
         while isinstance(event, SummedEvent):
+            if event.least_weight != event.greatest_weight:
+                return False
             event = event.event
         phases = [phase for phase in self.phases if phase.purpose == purpose]
         return any(phase.event == event for phase in phases if phase.includes(number))

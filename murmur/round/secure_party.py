@@ -69,8 +69,8 @@ class SecureParties:
         if ahead.phase is not Stage.ADVERTISE:
             raise RequestError(f"{AHEAD}: phase {ahead.phase} comes in a message of its own")
         parties = self.placed(ahead)
-        found = {RECORD: self._reply(request), AHEAD: parties._reply(ahead, beside=request)}
-        return RecordDict(found)
+        answered = self._reply(request)  # first: then this sum is over here
+        return RecordDict({RECORD: answered, AHEAD: parties._reply(ahead, beside=request)})
 
     def placed(self, request: Request) -> SecureParties:
         """The parties that ``request`` names, where a sum may know them under other ids."""

@@ -7,7 +7,7 @@ import pytest
 
 from murmur.privacy.closing import FOLDER, Closing, Receipts
 from murmur.privacy.envelope import Envelope
-from murmur.privacy.events import Adjacency, GaussianEvent, Release, Unit
+from murmur.privacy.events import Adjacency, GaussianEvent, Release, SummedEvent, Unit
 from murmur.privacy.ledger import Asked, Charge, Confirmed, Ledger, Status
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.receipt import Receipt
@@ -148,6 +148,12 @@ def test_events_that_tell_sizes_need_a_word_of_their_own(ledger, receipts):
     assert read(receipts.close("sizes", BOTH, told, sent)["0"], ledger).entries
     with pytest.raises(Refusal, match="how many examples"):  # the policy of now counts
         receipts.close("sizes", BOTH, GIVES, sent)
+
+
+def test_weights_that_differ_in_a_sum_tell_sizes():
+    planned = header()
+    assert planned.names_event(1, "train", SummedEvent(EVENT, 3))
+    assert not planned.names_event(1, "train", SummedEvent(EVENT, 3, 208, 207, 208))
 
 
 def test_secret_cohorts_are_told_of_by_nobody(ledger, receipts):
