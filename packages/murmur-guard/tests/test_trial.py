@@ -15,7 +15,7 @@ from murmur_guard import sandbox
 from murmur_guard.doctor import guard_checks
 from murmur_guard.guard import AppError, LockedApp
 from tests.fl_app.device.bundles import HARMFUL, NUMPY, bundle
-from tests.guarded_devices import charges, device, guard_of, needs_lock
+from tests.guarded_devices import SUPERLINK, charges, device, guard_of, needs_lock
 from tests.murmur.flower.nodes import record
 
 pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders")]
@@ -41,12 +41,13 @@ def asked(own, app, config=None):
     (own.parent / "data" / "deep").mkdir(exist_ok=True)
     (own.parent / "data" / "deep" / "more.csv").write_text("4,5,6\n")
     guard = guard_of(own)
-    locked = LockedApp(guard.rules, own, bundle(app), {"data": str(own.parent / "data")})
+    own_config = {"data": str(own.parent / "data")}
+    locked = LockedApp(guard.rules, own, bundle(app), own_config, SUPERLINK)
     identify(1, 101)
     arrays = record({"0": np.zeros(3, np.float32)})
     content = RecordDict({"arrays": arrays, "config": ConfigRecord(config or {})})
     message = Message(content, dst_node_id=101, message_type="train")
-    return locked(message, Context(1, 101, {}, RecordDict(), {}))
+    return locked(message, Context(1, 101, {}, RecordDict(), {}), "")
 
 
 def seen(folder):
