@@ -110,7 +110,7 @@ def test_an_unmodified_app_learns_what_it_learns_unlocked(tmp_path, monkeypatch,
     for context in grid._contexts.values():
         context.run_config = run
     config = ConfigRecord({"lr": 0.1})
-    result = started(grid, base, config=config, clip=10.0, frozen=frozen)
+    result = started(grid, base, config=config, clip=20.0, frozen=frozen)
     assert not (grid.guards[0].folder / "errors.log").exists()
     assert charges(grid.guards[0]) == 1
     node = grid.guards[0].node_config
