@@ -27,7 +27,10 @@ from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
 
 EXAMPLES, SHAPE, CLASSES, NOISE = 6000, (1, 28, 28), 10, 1.5
-MODELS = {"cnn": cnn_tanh, "mlp": partial(mlp, hidden=[256])}
+MODELS: dict[str, Callable[..., torch.nn.Module]] = {
+    "cnn": cnn_tanh,
+    "mlp": partial(mlp, hidden=[256]),
+}
 Steps = Callable[[int], None]
 
 

@@ -109,9 +109,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         _check_key(override, conf, choices)
     if any(_changes_keys(override) for override in values):
         config = _raw_compose(for_hydra(overrides))
-        _require_budget(config, words, choices)
-        _require_trust(config, words)
-        return finished(config)
+        return _complete(config, words, choices)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
     config = copy.deepcopy(_base(conf, choices))
@@ -122,8 +120,18 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
             OmegaConf.update(config, key, override.value(), merge=True, force_add=adds)
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override.input_line}: {one_line(error)}") from error
-    _require_budget(config, words, choices)
-    _require_trust(config, words)
+    return _complete(config, words, choices)
+
+
+def _complete(
+    config: DictConfig, words: Sequence[Override], choices: tuple[str, ...]
+) -> DictConfig:
+    """``finished``, once it was typed which budget is meant, and who is trusted."""
+    try:
+        _require_budget(config, words, choices)
+        _require_trust(config, words)
+    except OmegaConfBaseException as error:  # an interpolation that leads nowhere
+        raise ConfigError(one_line(error)) from error
     return finished(config)
 
 

@@ -82,7 +82,8 @@ def _receipts(content: RecordDict, run: str, site: NodeSettings) -> dict[str, by
             raise RequestRefusedError(f"runs {', '.join(known)} have one header")
         if not known and not is_pinned:
             raise RequestRefusedError("this device was asked nothing under its header")
-        return Receipts(ledger, site.folder).close(*known or [run], closing, policy, signed)
+        [name] = known or [run]
+        return Receipts(ledger, site.folder).close(name, closing, policy, signed)
 
 
 def _statement(content: RecordDict, signed: SignedHeader) -> Envelope:

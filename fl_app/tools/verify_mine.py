@@ -287,8 +287,8 @@ class _Comparison:
         alike: dict[frozenset[tuple[Event, int]], list[str]] = defaultdict(list)
         for client, tally in tallies.items():
             alike[frozenset(tally.items())].append(client)
-        for tally, names in alike.items():
-            yield names, ComposedEvent(tuple(RepeatedEvent(*each) for each in tally))
+        for counts, names in alike.items():
+            yield names, ComposedEvent(tuple(RepeatedEvent(*each) for each in counts))
 
     def _in_its_sum(self, event: Event, entry: Entry, client: str) -> Event:
         """``event`` of the charge ``entry``, hidden by all honest survivors of its sum."""

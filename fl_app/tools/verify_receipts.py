@@ -35,7 +35,10 @@ def compare(statement: Path, roster: Path | None, argv: list[str]) -> int:
     command = [sys.executable, str(verifier()), *argv]
     if roster is None and (statement / _RECEIPTS / _SIMULATION).exists():
         command.append("--arithmetic")
-    return subprocess.run(command, check=False).returncode
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stdout, end="")
+    print(done.stderr, end="", file=sys.stderr)
+    return done.returncode
 
 
 def whose_word(run: Path | None, roster: Path | None) -> str:

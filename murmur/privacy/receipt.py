@@ -311,9 +311,9 @@ class RunEntries:
                 about = (*_about(one), one.event, one.digest, numbers)
                 alike.setdefault(about, []).append(int(client))
         found = []
-        for (number, purpose, event, digest, numbers), clients in alike.items():
+        for (number, purpose, event, digest, numbers), ids in alike.items():
             masked = None if numbers is None else Masked(*numbers)
-            found.append(ReceiptEntry(number, purpose, event, digest, masked, to_ranges(clients)))
+            found.append(ReceiptEntry(number, purpose, event, digest, masked, to_ranges(ids)))
         return tuple(sorted(found, key=lambda one: (*_about(one), one.clients)))
 
     def _entry(self, entry: Entry, client: str) -> ReceiptEntry:

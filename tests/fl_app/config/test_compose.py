@@ -235,3 +235,9 @@ def test_the_command_says_what_to_set_and_makes_no_run(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "privacy.epsilon" in said and "privacy=none" in said and said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["privacy.epsilon", "privacy.delta", "protection.clipping.norm"])
+def test_an_interpolation_that_leads_nowhere_is_refused_in_one_sentence(key):
+    with pytest.raises(ConfigError, match="Interpolation key 'x' not found"):
+        compose(["strategy=fedavg", "protection=central", "privacy.epsilon=1", f"{key}=${{x}}"])
