@@ -46,7 +46,6 @@ from murmur.round.phase import Phase
 from murmur.round.question import Outcome
 from murmur.round.secure_summation import SecureSummation
 from murmur.round.signed import QuestionSigner
-from murmur.round.statement_file import FILE, SignedStatement
 from murmur.round.task import RunError, printable_line, request_digest
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
@@ -133,6 +132,8 @@ class PrivateGrid(GridWrapper):
         """
         if self.signer is None or self.signer.log is None or self.statement is None:
             return
+        from murmur.round.statement_file import FILE, SignedStatement  # loads SciPy
+
         model = hashlib.sha256()
         for array in arrays.values():
             model.update(np.asarray(array.numpy(), "<f4").tobytes())

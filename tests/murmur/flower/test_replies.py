@@ -188,6 +188,7 @@ FIELDS = {
     "delta": 1e-6,
     "simulated": True,
     "bit_weight": 0.5,
+    "server": "honest",
 }
 
 

@@ -43,6 +43,7 @@ def test_remarks_order_and_spaces_do_not_change_the_digest():
         (f"01 - {A} north", "leading zeros"),
         (f"1 - {A} no\u202erth", "printable"),
     ],
+    ids=range(10),  # keys are drawn, and the names of tests must not be
 )
 def test_what_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
