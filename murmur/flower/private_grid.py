@@ -17,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -39,7 +39,6 @@ from murmur.flower.round_phase import NextRound, RoundSetup, SampledNodes, Wrapp
 from murmur.flower.statement import FACTS, statement_of
 from murmur.privacy.events import Release
 from murmur.privacy.run_header import ServerKey
-from murmur.privacy.statement import Statement
 from murmur.round.aggregator import Aggregator
 from murmur.round.asked_log import AskedLog
 from murmur.round.phase import Phase
@@ -47,6 +46,9 @@ from murmur.round.question import Outcome
 from murmur.round.secure_summation import SecureSummation
 from murmur.round.signed import QuestionSigner
 from murmur.round.task import RunError, printable_line, request_digest
+
+if TYPE_CHECKING:
+    from murmur.privacy.statement import Statement
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
 MAX_SIMULATED_NODES = 100
