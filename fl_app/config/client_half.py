@@ -47,7 +47,7 @@ def started_with(config: DictConfig) -> str:
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """What ``started_with`` is a digest of, by key, as a run header holds it: without infinities.
+    """Returns what ``started_with`` digests, by key, as a run header holds it: without infinities.
 
     Args:
         config: the server's, or that of a device or a simulated client.

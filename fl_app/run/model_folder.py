@@ -287,7 +287,7 @@ class SavedModel:
 
     @property
     def objective(self) -> Objective:
-        """What it predicts."""
+        """Its task: classes, a number or several labels."""
         return self.trainer.objective
 
     def predictions(self, images: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ def content_of(files: Mapping[str, bytes]) -> RecordDict:
 
 
 def digest_of(content: RecordDict) -> bytes:
-    """What the server signs of an offer."""
+    """Digest that the server signs of an offer."""
     return question(content, RECORD, "")
 
 

@@ -51,7 +51,7 @@ def signed_request(statement: bytes, signer: QuestionSigner, enrolment: Enrolmen
 
 
 def digest_of(content: RecordDict) -> bytes:
-    """What the server signs of a request."""
+    """Digest that the server signs of a request."""
     return question(content, RECORD, "")
 
 

@@ -19,7 +19,7 @@ KEY = "server.key"
 
 
 def signer_of(run: ValidatedRun, name: str) -> QuestionSigner | None:
-    """What signs the questions of ``run``; None on devices where no key is configured.
+    """Signer of the questions of ``run``; None on devices where no key is configured.
 
     Args:
         run: with a folder.

@@ -104,7 +104,7 @@ class _Question:
 
 @dataclass
 class _Asked:
-    """What this device was asked in the run.
+    """Questions and charges of the run on this device.
 
     Attributes:
         charges: with the clients that are looked at.
@@ -132,7 +132,7 @@ class _Asked:
         return found
 
     def evidence(self, entry: Entry) -> str:
-        """Whether what the entry says can be shown to others."""
+        """Says if others can be shown what the entry says."""
         question = self.questions.get(entry.request)
         if question is not None and question.is_shown:
             return _SHOWN.format(question.position)
@@ -153,7 +153,7 @@ class _Comparison:
         self.survivors = {one.terms: _survivors(one) for one in statement.sums}
 
     def of_the_header(self) -> Iterator[str]:
-        """What the statement says otherwise than the header that the server has signed before."""
+        """Contradictions of the statement to the header that the server has signed before."""
         for name in ("unit", "adjacency", "delta"):
             here, there = getattr(self.privacy, name), getattr(self.header, name)
             if here != there:
@@ -199,7 +199,7 @@ class _Comparison:
                     )
 
     def summary(self) -> str:
-        """What was compared."""
+        """A sentence on how much was compared."""
         charges = self.asked.charges
         clients = [client for _, names in charges for client in names]
         rounds = {entry.round for entry, _ in charges}
@@ -259,7 +259,7 @@ class _Comparison:
         return ""
 
     def _evidence_of(self, confirmed: Entry) -> str:
-        """Whether a confirmed sum can be shown: by a signed question for these terms."""
+        """Says if a confirmed sum can be shown: by a signed question for these terms."""
         for question in self.asked.questions.values():
             is_for_it = any(joined.terms == confirmed.request for joined in question.sums)
             if is_for_it and question.is_shown:

@@ -154,7 +154,7 @@ class Ask:
             raise ValueError(f"{ASKED}: holds no ask of Murmur's: {error!s:.80}") from error
 
     def run_settings(self) -> dict[str, Any]:
-        """What all rounds of one run have in common, as a run header holds it.
+        """Settings that all rounds of one run have in common, as a run header holds them.
 
         Names of what only this purpose's rounds have in common begin with it.
         """

@@ -35,7 +35,7 @@ FOLDER = "receipts"
 
 @dataclass(frozen=True)
 class Closing:
-    """What receipts say beside a run's entries, fixed when the run is closed.
+    """Facts of receipts beside a run's entries, fixed when the run is closed.
 
     Attributes:
         clients: who gets a receipt, by their names in the ledger.

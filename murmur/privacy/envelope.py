@@ -130,7 +130,7 @@ class Envelope:
 
 
 def _encoding(payload: bytes) -> bytes:
-    """What is signed: DSSE's pre-authentication encoding of type and payload."""
+    """DSSE's pre-authentication encoding of type and payload, which is signed."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

@@ -52,7 +52,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Masked:
-    """What a receipt says of a release in a secure sum.
+    """A release in a secure sum, as a receipt has it.
 
     Attributes:
         survivors: how many clients were confirmed; 0 where none were.
@@ -103,7 +103,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What one client was charged in one run.
+    """One client's charges in one run.
 
     Attributes:
         header: digest of the run's header, in hex.
@@ -231,7 +231,7 @@ class Receipt:
 
 
 def asked_digest(question: str, terms: str = "", lists: str = "") -> bytes:
-    """What an entry holds of question, sum's terms and confirmed lists, all in hex; "" is none."""
+    """Digest of question, sum's terms and confirmed lists, all in hex; "" is none."""
     parts = [bytes.fromhex(part) for part in (question, terms, lists)]
     return hashlib.sha256(framed(*parts)).digest()
 
@@ -286,17 +286,17 @@ class RunEntries:
 
     @property
     def header(self) -> RunHeader:
-        """What the header says."""
+        """The run's header, parsed."""
         return self.signed.header
 
     def of(self, client: str) -> tuple[ReceiptEntry, ...]:
-        """What ``client`` was charged, in the order of rounds and purposes."""
+        """Entries of ``client``, in the order of rounds and purposes."""
         charges = [entry for entry in self._charges if client in entry.clients]
         found = [self._entry(entry, client) for entry in charges]
         return tuple(sorted(found, key=_about))
 
     def of_all(self) -> tuple[ReceiptEntry, ...]:
-        """What all clients were charged; those that were charged and asked alike in one entry."""
+        """Entries of all clients; those that were charged and asked alike in one."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for entry in self._charges:
             clients = entry.clients

@@ -152,7 +152,7 @@ class PlannedPhase:
 
 @dataclass(frozen=True, kw_only=True)
 class RunHeader:
-    """What a run asks of its clients.
+    """A run's plan: all that it asks of its clients.
 
     Attributes:
         name: of the run, for people.
@@ -301,7 +301,7 @@ class SignedHeader:
 
     @cached_property
     def header(self) -> RunHeader:
-        """What it says."""
+        """The header, parsed."""
         return RunHeader.read(self.text)
 
     @cached_property

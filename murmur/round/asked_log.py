@@ -82,7 +82,7 @@ class OpenedSum:
         )
 
     def shortened(self) -> OpenedSum:
-        """The same with as many confirmations as the sum's threshold."""
+        """A copy with as many confirmations as the sum's threshold."""
         kept = sorted(self.confirmations, key=int)[: self.opened["threshold"]]
         return replace(
             self,

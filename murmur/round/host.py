@@ -205,7 +205,7 @@ class Host:
     # Admit: policy, data, charge
 
     def _asked(self, task: Task, content: RecordDict, kind: str) -> Asked:
-        """What the message asks, and who has signed it; Refusal where the policy wants another."""
+        """Reads the question and who has signed it; Refusal where the policy wants another."""
         site = self.site
         digest = question(content, kind, self.secure.started)
         asked = read_signed(content, task, digest, site.run, self.ledger, site.policy)

@@ -146,7 +146,7 @@ class SecureSummation(Summation):
         content[RECORD] = self.exchange.record(Stage.MASK, {c: self._lists[c] for c in clients})
 
     def terms(self, clients: Iterable[int]) -> list[bytes]:
-        """Those of the clients' groups."""
+        """Terms of the clients' groups."""
         return sorted({self._sum_of[client].terms.terms_digest for client in clients})
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
@@ -411,7 +411,7 @@ def _record(phase: Stage, run: str, number: int, messages: Mapping[int, bytes]) 
 
 
 def _answers(record: ConfigRecord, clients: list[int]) -> tuple[dict[int, bytes], dict[int, str]]:
-    """What ``clients`` answer by one node's ``record``, and who refuses, and why.
+    """Answers of ``clients`` in one node's ``record``, and who refuses, and why.
 
     KeyError, TypeError or ValueError where it is no answer that is due.
     """

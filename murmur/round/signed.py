@@ -97,7 +97,7 @@ class QuestionSigner:
 def read_signed(
     content: RecordDict, task: Task, question: bytes, run: str, ledger: Ledger, policy: Policy
 ) -> Asked:
-    """What a message asks, with the server's signatures as far as they hold.
+    """Reads a message's question, with the server's signatures as far as they hold.
 
     Where the policy names servers, everything must hold: a header by one of them, and a signature
     of this very question. Where it names none, what does not hold is left out.
@@ -167,7 +167,7 @@ def _bytes(value: object) -> bytes:
 
 
 def question_text(run: str, number: int, purpose: str, question: bytes, terms: bytes) -> bytes:
-    """What the server signs of one question, or of one sum that it is for.
+    """The text that the server signs of one question, or of one sum that it is for.
 
     ``run``: digest of the header, in hex. ``terms``: digest of the sum's terms, or ``NO_SUM``.
     """

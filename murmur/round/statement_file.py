@@ -29,7 +29,7 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 @dataclass(frozen=True)
 class SignedStatement:
-    """What the server of a run has signed when the run was over.
+    """The statement that a run's server has signed when the run was over.
 
     Attributes:
         header: the run's, with the server's signature.

@@ -224,7 +224,7 @@ def question(content: RecordDict, kind: str, started: str) -> bytes:
 
 
 def opened_question(content: RecordDict, kind: str, started: str) -> dict[str, Any]:
-    """What ``question`` is a digest of, part by part, as JSON has it; arrays by their digests."""
+    """The parts that ``question`` digests, as JSON has them; arrays by their digests."""
     return {"kind": kind, "started": started, **_parts(content, alike=True)}
 
 

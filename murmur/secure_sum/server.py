@@ -260,7 +260,7 @@ class SecureServer:
         return {c: self._from_neighbours(c, words, words) for c in words}
 
     def advertised(self, client: int) -> bytes:
-        """What ``client`` has advertised, as it travelled; KeyError where it has not."""
+        """The advertisement of ``client`` as it travelled; KeyError where there is none."""
         return self._parties[client].advertised
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:

@@ -283,7 +283,7 @@ _Version = tuple[Path, int, int, int]  # path, inode, time of the last change, s
 
 
 def _version(path: Path) -> _Version | None:
-    """What tells the file at ``path``, which is replaced and never changed, from later ones."""
+    """Facts that tell the file at ``path``, which is replaced as a whole, from later ones."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -42,7 +42,7 @@ class JoinedSum:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one request asks all clients of its phase alike, and the server's word for it.
+    """One request's question to all clients of its phase, and the server's word for it.
 
     Attributes:
         question: digest of the question, in hex (``murmur.round.task.question``).
@@ -77,7 +77,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What clients have confirmed of a secure sum.
+    """The survivors of a secure sum as clients have confirmed them.
 
     Attributes:
         run, round, purpose: of the charge that the sum is for.
