@@ -37,7 +37,7 @@ class SignedStatement:
         model: SHA-256 of the final model's values (float32, little-endian, C order), in hex.
         questions: by round and purpose.
         sums: by round and purpose.
-        digest: SHA-256 of the signed payload, in hex; "" before it is signed.
+        payload_digest: SHA-256 of the signed payload, in hex; "" before it is signed.
     """
 
     header: SignedHeader
@@ -45,7 +45,7 @@ class SignedStatement:
     model: str
     questions: tuple[OpenedQuestion, ...]
     sums: tuple[OpenedSum, ...] = ()
-    digest: str = field(default="", compare=False)
+    payload_digest: str = field(default="", compare=False)
 
     def signed(self, key: ServerKey) -> Envelope:
         """The file's content, signed; ValueError where it would be too long to be read again.

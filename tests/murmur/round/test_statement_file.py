@@ -77,7 +77,7 @@ def changed(**values):
 def test_what_is_written_is_read_again():
     envelope = statement().signed(KEY)
     read = read_statement(read_envelope(envelope.to_bytes()), KEY.public_key)
-    assert read == statement() and read.digest == envelope.digest
+    assert read == statement() and read.payload_digest == envelope.digest
 
 
 @pytest.mark.parametrize(
