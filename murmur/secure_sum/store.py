@@ -10,6 +10,7 @@ bytes; anything else in a phase that is done gets nothing.
 
 import hashlib
 import os
+import secrets
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator
@@ -279,16 +280,22 @@ def _sum_of(run: str, round: int) -> str:
     return hashlib.sha256(framed(run.encode(), str(round).encode())).hexdigest()
 
 
-_Version = tuple[Path, int, int, int]  # path, inode, time of the last change, size
+_TOKEN_BYTES = 16  # random, first in each file of states: no two writings of one have the same
+_Version = tuple[Path, bytes, int, int]  # path, token, time of the last change, size
 
 
 def _version(path: Path) -> _Version | None:
-    """Facts that tell the file at ``path``, which is replaced as a whole, from later ones."""
+    """Facts that tell what lies at ``path`` from all that lay there before; None: nothing does.
+
+    Times are too coarse for two writings of one moment, so each has its token.
+    """
     try:
-        found = path.stat()
+        with path.open("rb") as file:
+            head = file.read(len(framed(bytes(_TOKEN_BYTES))))
+            found = os.fstat(file.fileno())
     except FileNotFoundError:
         return None
-    return path, found.st_ino, found.st_mtime_ns, found.st_size
+    return path, head, found.st_mtime_ns, found.st_size
 
 
 def _keep(version: _Version, file: "_File") -> None:
@@ -333,7 +340,7 @@ class _File:
     def _parsed(cls, path: Path) -> "_File":
         file = cls(path)
         try:
-            first, *rest = unframed(path.read_bytes())
+            _, first, *rest = unframed(path.read_bytes())
             file.shared = {each: place for place, each in enumerate(unframed(first))}
         except FileNotFoundError:
             return file
@@ -349,7 +356,7 @@ class _File:
 
     def write(self) -> None:
         """Replace what lies at ``path``: the inverse of ``read``."""
-        shared = framed(framed(*self.shared))
+        shared = framed(secrets.token_bytes(_TOKEN_BYTES), framed(*self.shared))
         replace_durably(self.path, b"".join([shared, *self.entries.values()]))
         version = _version(self.path)
         if version is not None:
@@ -414,11 +421,11 @@ def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:
         return shared.setdefault(content, len(shared))
 
     neighbours = party.terms.neighbours_of(party.me)
-    secrets = (party.identity, party.channel, party.mask, party.seed)
+    own = (party.identity, party.channel, party.mask, party.seed)
     alike = (party.terms.sent, party.advertised, party.asked, party.included, party.survivors)
     public = [party.public[v] for v in neighbours if v in party.public]
     return framed(
-        _FIXED.pack(party.me, *secrets, party.done, *map(place, alike)),
+        _FIXED.pack(party.me, *own, party.done, *map(place, alike)),
         join_ids(party.public, neighbours),
         struct.pack(f">{len(public)}I", *map(place, public)),
         join(party.boxes, neighbours),
@@ -432,8 +439,8 @@ def restored(state: bytes, shared: list[bytes]) -> SecureClient:
     ValueError, LookupError, struct.error or SecureSumError where it is none.
     """
     fixed, known, places, boxes, shares = unframed(state)
-    client, *secrets, done, sent, advertised, asked, included, survivors = _FIXED.unpack(fixed)
-    identity, channel, mask, seed = secrets
+    client, *own, done, sent, advertised, asked, included, survivors = _FIXED.unpack(fixed)
+    identity, channel, mask, seed = own
     terms = SumTerms.read(shared[sent])
     neighbours = terms.neighbours_of(client)
     ids = part_ids(known, neighbours)

@@ -606,6 +606,19 @@ def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
             states(tmp_path).load(0)
 
 
+def test_a_file_that_was_read_is_told_from_another_of_its_size_and_its_moment(tmp_path):
+    joined(tmp_path / "one", 0)
+    joined(tmp_path / "other", 0)
+    [path] = (tmp_path / "one" / "states").iterdir()
+    [other] = (tmp_path / "other" / "states").iterdir()
+    assert states(tmp_path / "one").load(0).mask != states(tmp_path / "other").load(0).mask
+    moment = path.stat()
+    path.write_bytes(other.read_bytes())  # keeps the inode
+    os.utime(path, ns=(moment.st_atime_ns, moment.st_mtime_ns))
+    assert path.stat().st_size == moment.st_size
+    assert states(tmp_path / "one").load(0).mask == states(tmp_path / "other").load(0).mask
+
+
 def test_all_clients_of_a_message_are_one_file_and_what_they_were_sent_alike_is_there_once(
     tmp_path,
 ):
