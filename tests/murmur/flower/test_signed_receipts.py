@@ -123,5 +123,5 @@ def test_a_round_that_is_left_out_is_found_and_a_closed_run_answers_no_more(tmp_
 
 
 def test_a_roster_without_a_key_that_signs_it_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="roster='roster.txt': needs server_key=FILE"):
+    with pytest.raises(ValueError, match=r"roster='roster\.txt': needs server_key=FILE"):
         started(None, roster="roster.txt")
