@@ -40,6 +40,7 @@ BEST_FIRST = (SHOWN, AGREES, UNCHECKABLE, CONTRADICTED)
 MEGABYTE, MAX_DEPTH, MAX_INTEGER, MAX_ITEMS = 2**20, 20, 2**53, 200_000
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+FLOWER = "flower"  # a run header's algorithm where any Flower app ran
 SIGNED = "The server has signed that question."
 UNSIGNED = "So it says; no signature of the server is shown (`murmur verify --mine` there has it)."
 
@@ -219,13 +220,11 @@ def read_roster(path):
         name, sum_key, ledger, owner = *words[:3], " ".join(words[3:])
         if name in lines or (name.isdecimal() and str(int(name)) != name):
             raise BadInputError(f"{path}: client {name} is there twice, or has leading zeros")
-        for what, key in (("sum key", sum_key), ("ledger", ledger)):
+        for what, key, whose in (("sum key", sum_key, name), ("ledger", ledger, owner)):
             if (what, key) != ("sum key", "-"):
                 require_point(key, f"{path}: the {what} of client {name}")
-                taken = owners.setdefault(key, (what, owner))
-                if taken != (what, owner) or (what == "sum key" and key in owners.get("sums", ())):
+                if owners.setdefault(key, (what, whose)) != (what, whose):
                     raise BadInputError(f"{path}: the {what} of client {name} is another's too")
-        owners.setdefault("sums", set()).add(sum_key)
         lines[name] = SimpleNamespace(sum_key=sum_key, ledger=ledger, owner=owner)
         place = (0, int(name), "") if name.isdecimal() else (1, 0, name)
         sorted_lines.append((place, f"{name} {sum_key} {ledger} {owner}\n"))
@@ -330,11 +329,8 @@ def leaves(event, view, count=1, around=None, stated=None):
             yield leaf, n, exact and not view.summed
     elif kind == "Release":
         yield from released(event, view, count, around)
-    elif stated is None:  # what earlier versions charged without saying whom it protects
-        labels = kind in ("RandomizedResponseEvent", "RandomizedBitsEvent", "NonPrivateEvent")
-        unit, adjacency = "client" if labels else "record", NULL if "Sampled" in kind else ONE
-        bare = {"unit": unit, "adjacency": adjacency, "assumptions": [], "hiding": "not at all"}
-        yield from released({"event": event, **bare}, view, count, around)
+    elif stated is None:  # no release says whom it protects
+        yield UNPROTECTED, count, kind == "NonPrivateEvent"
     elif kind == "PoissonSampledEvent":
         yield from sampled(event, view, count, stated)
     else:
@@ -362,18 +358,14 @@ def released(event, view, count, around):
 
 
 def sampled(event, view, count, stated):
-    """``leaves`` on a Poisson sample; several on one sample gain nothing."""
+    """``leaves`` on a Poisson sample; one release of Gaussian noise gains, all else nothing."""
     inner, rate = list(leaves(event["event"], view, 1, None, stated)), event["rate"]
     gains = sum(n for _, n, _ in inner) == 1 and rate < 1 and stated[0] != ONE and stated[1] == 1
     for leaf, n, exact in inner:
-        pure = pure_epsilon(leaf)
         if gains and leaf[0] == "Gaussian":
             yield ("Sampled", rate, leaf[1], 0.0), count * n, exact
         elif gains and leaf[0] == "DiscreteGaussian" and leaf[1] >= FINE:
             yield ("Sampled", rate, leaf[1] / leaf[2], log_ratio(leaf[1])), count * n, exact
-        elif gains and pure is not None:
-            pure += math.log(rate + (1 - rate) * math.exp(-pure))
-            yield ("Pure", pure), count * n, False
         else:
             yield leaf, count * n, exact and rate == 1
 
@@ -804,15 +796,19 @@ def read_receipt(envelope):
     return plain
 
 
-def read_receipts(folder, lines, report):
+def read_receipts(folder, lines, algorithm, report):
     """All receipts of ``folder`` that a ledger of the roster has signed; without one, any."""
     found, large = [], 2 if lines is not None else 128  # a payload of half as much, in base64
+    names = {line.ledger: name for name, line in (lines or {}).items()}
     for path in sorted(folder.glob("*.json")):
         envelope = Envelope(content_of(path, large * MEGABYTE), path.name)
         if envelope.is_altered or not envelope.keys:
             report.wrong("receipts", f"{path.name}: was altered, or nobody signed it; not counted.")
             continue
         receipt = read_receipt(envelope)
+        if algorithm == FLOWER:  # every device there calls its one client "0"
+            named = [names[key] for key in envelope.keys if key in names]
+            receipt.client = [*named, receipt.client][0]
         line = lines.get(receipt.client) if lines is not None else None
         if lines is not None and (line is None or line.ledger not in envelope.keys):
             said = f"{path.name}: says that it is of client {clean(receipt.client)}"
@@ -837,6 +833,16 @@ def read_evidence(folder, statement):
     return found
 
 
+def pinned_peers(lines, algorithm):
+    """The digest that a receipt has of its owner's peers, where those are the roster's."""
+    if algorithm == FLOWER:
+        pinned = sorted(f"{line.sum_key}\n" for line in lines.values())
+    else:
+        numbers = sorted(int(name) for name in lines if name.isdecimal())
+        pinned = [f"{n} {lines[str(n)].sum_key}\n" for n in numbers]
+    return sha256("".join(pinned).encode()).hex()
+
+
 class Comparison:
     """A statement against receipts: what follows, what contradicts it, what nobody can say."""
 
@@ -848,9 +854,7 @@ class Comparison:
             self.receipts |= dict.fromkeys(names, one)
         self.is_simulation = any(name != one.client for name, one in self.receipts.items())
         self.missing = [name for name in lines or () if name not in self.receipts]
-        numbers = sorted(int(name) for name in lines or () if name.isdecimal())
-        pinned = "".join(f"{n} {lines[str(n)].sum_key}\n" for n in numbers)
-        self.pinned = sha256(pinned.encode()).hex()
+        self.pinned = pinned_peers(lines or {}, statement.header.algorithm)
 
     def chained(self, receipts):
         """Receipts of the run; those of others show who has signed two after the same one."""
@@ -991,11 +995,11 @@ class Comparison:
             for (which, *honest), count in counts.items()
         ]
 
-    def cost(self, names, threat, granted, whose):
-        """ε of clients' releases together: at least for "certain", else at most."""
+    def cost(self, charges, threat, granted, whose):
+        """ε of all ``charges`` together: at least for "certain", else at most."""
         found, bare, failure, asked = [], [], 0.0, self.statement.asked
         summed, delta = threat == "secure_aggregation", self.statement.delta
-        for event, honest, count in (charge for name in names for charge in self.charges(name)):
+        for event, honest, count in charges:
             view = View(asked=asked, summed=summed, granted=granted, honest=honest[whose] or 1)
             is_known = honest[whose] is not None or not summed
             found += [(leaf, n, e and is_known) for leaf, n, e in leaves(event, view, count)]
@@ -1029,32 +1033,30 @@ class Comparison:
         for name in self.receipts:
             owners[self.lines[name].owner if self.lines else name].append(name)
             limit = stated if granted else min(stated, guarantee.clients.get(name, stated))
-            certain = self.cost((name,), threat, granted, "certain")
+            certain = self.cost(self.charges(name), threat, granted, "certain")
             if certain > limit + rounding(limit):
                 was = f"cost at least {certain:.6g}, and {limit:.6g} is stated"
                 if certain == math.inf:
                     was = f"protect nothing with {self.statement.asked}, and {limit:.6g} is stated"
                 self.report.wrong(about, f"was charged releases that {was}.", name)
         worst, said, status = 0.0, f"{stated:.4g};", SHOWN
-        for names in owners.values():
-            worst = max(worst, self.cost(tuple(names), threat, granted, "shown"))
+        together = [[c for name in names for c in self.charges(name)] for names in owners.values()]
+        for charges in together:
+            worst = max(worst, self.cost(charges, threat, granted, "shown"))
         if worst > stated + rounding(stated):
             said, status = f"{stated:.6g}, and receipts prove {worst:.6g};", UNCHECKABLE
             said = f"{stated:.6g}, of noise without exact figure;" if worst == math.inf else said
         if threat == "secure_aggregation" and self.receipts and not self.options.arithmetic:
-            value = max(self.cost(tuple(n), threat, granted, "given") for n in owners.values())
+            value = max(self.cost(charges, threat, granted, "given") for charges in together)
             said += f" {value:.4g} if only who gave a receipt is honest;"
         self.conclude(about, said, status)
 
     def check_beside(self):
         """Other runs under the same key that charged a client."""
-        view = View(asked=self.statement.asked, summed=False, granted=False, honest=1)
         for name, one in self.receipts.items():
             for other in one.beside:
-                both = [x for event, _, n in self.charges(name) for x in leaves(event, view, n)]
-                for which, n in other.entries:
-                    both += leaves(one.events[which], view, n)
-                value = epsilon(both, self.statement.delta, True)
+                more = [(one.events[which], {"shown": 1}, n) for which, n in other.entries]
+                value = self.cost([*self.charges(name), *more], "local", False, "shown")
                 count, run = sum(n for _, n in other.entries), other.header[:16]
                 said = f"was charged {count} times in run {run} of this server; both prove "
                 self.report.say(AGREES, "other runs", f"{said}{value:.4g} together.", name)
@@ -1111,7 +1113,8 @@ def verify(options, report):
     if options.roster:
         lines, digest = read_roster(Path(options.roster))
         statement.check_roster(lines, digest)
-    found, evidence = read_receipts(receipts, lines, report), read_evidence(receipts, statement)
+    found = read_receipts(receipts, lines, statement.header.algorithm, report)
+    evidence = read_evidence(receipts, statement)
     comparison = Comparison(statement, found, lines, evidence, options, report)
     report.counts = comparison.receipts, lines or ()
     comparison.check_entries()

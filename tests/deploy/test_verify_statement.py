@@ -1,6 +1,7 @@
 """A signed statement against receipts: the table of lies, bad input, and arithmetic."""
 
 import ast
+import hashlib
 import json
 import math
 import random
@@ -476,6 +477,51 @@ def test_where_cohorts_are_secret_receipts_are_upper_bounds(tmp_path, check):
     world.privacy = few.privacy
     status, said = check(world.write())
     assert (status, accused(said)) == (UNCHECKABLE, [])
+
+
+# Any Flower app ---------------------------------------------------------------------------------
+
+
+def under_flower(folder):
+    """A run of a Flower app: its roster has names, and each device calls its one client "0"."""
+    world = make(folder, summed=True)
+    world.header = replace(world.header, algorithm="flower")
+    keys = sorted(f"{public_identity(key).hex()}\n" for key in world.identities.values())
+    peers = hashlib.sha256("".join(keys).encode()).hexdigest()
+    world.write(without=world.clients)
+    for client in world.clients:
+        world.put(client, world.receipt(client, {"client": "0", "peers": peers}))
+    return world
+
+
+def test_a_receipt_of_a_flower_app_belongs_to_the_line_with_its_ledger(tmp_path, check):
+    world = under_flower(tmp_path)
+    status, said = check(tmp_path)
+    assert (status, accused(said)) == (SHOWN, [])
+    (tmp_path / "receipts" / "2.json").unlink()
+    status, said = check(tmp_path)
+    assert (status, "receipts of 4 of 5 agree; 2: the server's word" in said) == (AGREES, True)
+    stranger = replace(world, ledgers={**world.ledgers, 2: LedgerSigner.generate()})
+    world.put(2, stranger.receipt(2, {"client": "0"}))
+    status, said = check(tmp_path)
+    assert (status, "no ledger in the roster signed that" in said) == (CONTRADICTED, True)
+
+
+def test_two_receipts_of_one_ledger_of_a_flower_app_are_of_one_client(tmp_path, check):
+    world = under_flower(tmp_path)
+    world.put("2-again", world.receipt(2, {"client": "0", "statement": None}))
+    status, said = check(tmp_path)
+    assert status == CONTRADICTED
+    assert "client 2 has signed two after the same one: its ledger was put back" in said
+
+
+def test_in_other_runs_a_receipt_belongs_to_the_line_that_it_names(tmp_path, check):
+    world = make(tmp_path)
+    world.write()
+    world.put(2, world.receipt(2, {"client": "0"}))
+    status, said = check(tmp_path)
+    assert status == CONTRADICTED
+    assert "2.json: says that it is of client 0, and no ledger in the roster signed that" in said
 
 
 # Arithmetic -------------------------------------------------------------------------------------
