@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from murmur.privacy.envelope import Envelope
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent, Release
 from murmur.privacy.ledger.chain import LedgerSigner
-from murmur.privacy.run_header import ServerKey
+from murmur.privacy.run_header import PlannedPhase, ServerKey
 from murmur.secure_sum.identity import new_identity, public_identity
 from tests.deploy.receipt_worlds import (
     ANY,
@@ -166,6 +166,80 @@ def test_lie_1_a_smaller_epsilon_than_that_of_the_charges(tmp_path, check):
     status, said = check(world.write())
     assert status == CONTRADICTED
     assert "client 1 (and 4 more) was charged releases that cost at least 1.99" in said
+
+
+@pytest.mark.parametrize(
+    "place, name, about",
+    [
+        (0, "proven_per_round", "epsilon proven per round against"),
+        (0, "proven_median", "epsilon proven median against"),
+        (0, "proven_least", "epsilon proven least against"),
+        (1, "proven_total", "epsilon proven against"),
+        (1, "assumed_total", "epsilon assumed against"),
+        (1, "assumed_per_round", "epsilon assumed per round against"),
+    ],
+)
+def test_lie_1_any_figure_that_is_smaller_than_what_was_charged(
+    tmp_path, check, place, name, about
+):
+    world = make(tmp_path, summed=True)
+    world.privacy["guarantees"][place][name] *= 0.999
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert accused(said) and all(about in line for line in accused(said))
+
+
+def test_lie_1_a_smaller_figure_of_one_client_and_of_one_accountant(tmp_path, check):
+    world = make(tmp_path)
+    guarantee = world.privacy["guarantees"][0]
+    guarantee["clients"]["3"] *= 0.9
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert all("epsilon proven against" in line for line in accused(said))
+    assert "client 3 was charged releases that cost at least 1.99" in said
+    guarantee["clients"]["3"] /= 0.9
+    guarantee["bounds"]["rdp"] = 1.9
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert "client 1 (and 4 more) was charged releases that cost at least 1.99" in said
+    assert "and 1.9 is stated" in said
+
+
+@pytest.mark.parametrize("name", ["proven_total", "proven_median", "proven_least"])
+def test_lie_1_a_figure_below_those_of_the_statements_own_clients(tmp_path, check, name):
+    world = make(tmp_path)
+    world.privacy["guarantees"][0][name] *= 0.9
+    status, said = check(world.write(without=world.clients))
+    assert status == CONTRADICTED
+    assert "the releases of clients cost at least 1.99" in said
+
+
+def test_a_median_is_not_that_of_the_receipts_where_some_are_missing(tmp_path, check):
+    world = make(tmp_path)
+    few = make(tmp_path, rounds=1).privacy["guarantees"][0]["proven_total"]
+    guarantee = world.privacy["guarantees"][0]
+    guarantee["clients"] |= dict.fromkeys("345", few)
+    guarantee |= {"proven_median": few, "proven_least": few}
+    for client in (3, 4, 5):
+        world.charged[client] = world.charged[client][:1]
+    status, said = check(world.write(without=[3, 4, 5]))
+    assert (status, accused(said)) == (AGREES, [])
+    status, said = check(world.write())
+    assert (status, accused(said)) == (SHOWN, [])
+
+
+def test_what_a_paper_claims_and_what_a_header_leaves_open_is_not_checked(tmp_path, check):
+    world = make(tmp_path)
+    world.privacy["guarantees"][0]["claimed_total"] = 0.5
+    status, said = check(world.write())
+    assert (status, accused(said)) == (UNCHECKABLE, [])
+    assert "epsilon claimed against a server that reads every message: 0.5 rests on" in said
+    assert check(tmp_path, "--against", "local")[0] == SHOWN
+    world.header = replace(world.header, phases=(PlannedPhase("train", 1, 4),))
+    world.privacy["guarantees"][0]["proven_per_round"] = 0.1
+    status, said = check(world.write(), "--against", "local")
+    assert (status, accused(said)) == (UNCHECKABLE, [])
+    assert "per round against a server that reads every message: 0.1: the header leaves it" in said
 
 
 def test_lie_2_one_client_is_asked_with_less_noise(tmp_path, check):
