@@ -25,6 +25,7 @@ import hashlib
 import json
 import math
 import re
+import statistics
 import sys
 from collections import Counter, defaultdict
 from functools import lru_cache
@@ -40,6 +41,7 @@ BEST_FIRST = (SHOWN, AGREES, UNCHECKABLE, CONTRADICTED)
 MEGABYTE, MAX_DEPTH, MAX_INTEGER, MAX_ITEMS = 2**20, 20, 2**53, 200_000
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+FLOWER = "flower"  # a run header's algorithm where any Flower app ran
 SIGNED = "The server has signed that question."
 UNSIGNED = "So it says; no signature of the server is shown (`murmur verify --mine` there has it)."
 
@@ -88,6 +90,7 @@ def strictly(content, what):
 
 
 KINDS = {
+    "1": lambda v: type(v) is int and v == 1,
     "i": lambda v: type(v) is int,
     "c": lambda v: type(v) is int and v >= 1,
     "s": lambda v: type(v) is str,
@@ -100,6 +103,10 @@ KINDS = {
     "l": lambda v: type(v) is list and len(v) <= MAX_ITEMS,
     "o": lambda v: type(v) is dict and len(v) <= MAX_ITEMS,
     "e": lambda v: type(v) is dict,
+    "a": lambda v: KINDS["l"](v) and all(map(KINDS["i"], v)) and v == sorted({*v}) and v[:1] >= [0],
+    "g": lambda v: v == "infinity" or KINDS["f"](v),
+    "F": lambda v: KINDS["o"](v) and all(map(KINDS["g"], v.values())),
+    "X": lambda v: KINDS["o"](v) and all(map(KINDS["x"], v.values())),
 }
 
 
@@ -163,7 +170,6 @@ def require_point(text, what):
     return bytes.fromhex(text)
 
 
-@lru_cache(maxsize=2**17)
 def is_signed(key, signature, text):
     """Whether ``key``, 32 bytes, has signed ``text``."""
     try:
@@ -206,10 +212,7 @@ class Envelope:
 
 def read_roster(path):
     """Lines by client, each with ``sum_key``, ``ledger`` and ``owner``; and the roster's digest."""
-    try:
-        text = content_of(path, 32 * MEGABYTE).decode()
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"{path}: is no text") from error
+    text = content_of(path, 32 * MEGABYTE).decode(errors="surrogateescape")  # is not printable
     lines, owners, sorted_lines = {}, {}, []
     for words in map(str.split, text.split("\n")):
         if not words or words[0].startswith("#"):
@@ -219,13 +222,11 @@ def read_roster(path):
         name, sum_key, ledger, owner = *words[:3], " ".join(words[3:])
         if name in lines or (name.isdecimal() and str(int(name)) != name):
             raise BadInputError(f"{path}: client {name} is there twice, or has leading zeros")
-        for what, key in (("sum key", sum_key), ("ledger", ledger)):
+        for what, key, whose in (("sum key", sum_key, name), ("ledger", ledger, owner)):
             if (what, key) != ("sum key", "-"):
                 require_point(key, f"{path}: the {what} of client {name}")
-                taken = owners.setdefault(key, (what, owner))
-                if taken != (what, owner) or (what == "sum key" and key in owners.get("sums", ())):
+                if owners.setdefault(key, (what, whose)) != (what, whose):
                     raise BadInputError(f"{path}: the {what} of client {name} is another's too")
-        owners.setdefault("sums", set()).add(sum_key)
         lines[name] = SimpleNamespace(sum_key=sum_key, ledger=ledger, owner=owner)
         place = (0, int(name), "") if name.isdecimal() else (1, 0, name)
         sorted_lines.append((place, f"{name} {sum_key} {ledger} {owner}\n"))
@@ -330,11 +331,8 @@ def leaves(event, view, count=1, around=None, stated=None):
             yield leaf, n, exact and not view.summed
     elif kind == "Release":
         yield from released(event, view, count, around)
-    elif stated is None:  # what earlier versions charged without saying whom it protects
-        labels = kind in ("RandomizedResponseEvent", "RandomizedBitsEvent", "NonPrivateEvent")
-        unit, adjacency = "client" if labels else "record", NULL if "Sampled" in kind else ONE
-        bare = {"unit": unit, "adjacency": adjacency, "assumptions": [], "hiding": "not at all"}
-        yield from released({"event": event, **bare}, view, count, around)
+    elif stated is None:  # no release says whom it protects
+        yield UNPROTECTED, count, kind == "NonPrivateEvent"
     elif kind == "PoissonSampledEvent":
         yield from sampled(event, view, count, stated)
     else:
@@ -362,18 +360,14 @@ def released(event, view, count, around):
 
 
 def sampled(event, view, count, stated):
-    """``leaves`` on a Poisson sample; several on one sample gain nothing."""
+    """``leaves`` on a Poisson sample; one release of Gaussian noise gains, all else nothing."""
     inner, rate = list(leaves(event["event"], view, 1, None, stated)), event["rate"]
     gains = sum(n for _, n, _ in inner) == 1 and rate < 1 and stated[0] != ONE and stated[1] == 1
     for leaf, n, exact in inner:
-        pure = pure_epsilon(leaf)
         if gains and leaf[0] == "Gaussian":
             yield ("Sampled", rate, leaf[1], 0.0), count * n, exact
         elif gains and leaf[0] == "DiscreteGaussian" and leaf[1] >= FINE:
             yield ("Sampled", rate, leaf[1] / leaf[2], log_ratio(leaf[1])), count * n, exact
-        elif gains and pure is not None:
-            pure += math.log(rate + (1 - rate) * math.exp(-pure))
-            yield ("Pure", pure), count * n, False
         else:
             yield leaf, count * n, exact and rate == 1
 
@@ -384,10 +378,6 @@ def over_two(leaf):
         return leaf[0], leaf[1] / 2
     if leaf[0] == "DiscreteGaussian":
         return leaf[0], leaf[1], 2 * leaf[2], leaf[3]
-    if leaf[0] == "Laplace":
-        return leaf[0], leaf[1] / 2, leaf[2] and 2 * leaf[2]
-    if leaf[0] == "RandomizedBits":
-        return *leaf[:3], min(2 * leaf[3], leaf[2])
     return UNPROTECTED if pure_epsilon(leaf) is None else ("Pure", 2 * pure_epsilon(leaf))
 
 
@@ -467,7 +457,9 @@ def _epsilon(counts, delta, is_upper):
         return pure if is_upper else 0.0
     delta = min(1.0, delta * math.exp(-sign * slack))
     mu = math.sqrt(squared)
-    value = by_losses(others, mu, delta, is_upper) if others else by_gaussian(mu, delta)
+    if others and mu:
+        others["Sampled", 1.0, 1 / mu, 0.0] = 1  # all of a sample
+    value = by_losses(others, delta, is_upper) if others else by_gaussian(mu, delta)
     return max(0.0, min(value + sign * 2 * slack, pure if counts else 0.0))
 
 
@@ -478,23 +470,20 @@ def by_gaussian(mu, delta):
     return float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta)) if mu else 0.0
 
 
-def by_losses(counts, mu, delta, is_upper):
+def by_losses(counts, delta, is_upper):
     """ε of what has no closed form, as one loss distribution of dp-accounting on one lattice."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     found = [(leaf, count, *randomised(leaf)) for leaf, count in counts.items()]
-    spread = math.sqrt(mu**2 + sum(n * loss_variance(leaf) for leaf, n, *_ in found))
+    spread = math.sqrt(sum(n * loss_variance(leaf) for leaf, n, *_ in found))
     losses = [loss for *_, loss, _, _ in found if loss]
-    step = lattice_step(losses, spread, len(losses) == len(found) and not mu, is_upper)
+    step = lattice_step(losses, spread, len(losses) == len(found), is_upper)
     grid = {"value_discretization_interval": step, "pessimistic_estimate": is_upper}
     dots, whole = {**grid, "use_connect_dots": is_upper}, None
-    gauss = [(("Gaussian", 1 / mu), 1, None, 0, 1)] if mu else []
-    for leaf, count, loss, many, copies in found + gauss:
+    for leaf, count, loss, many, copies in found:
         if loss:
             make = pld.PrivacyLossDistribution.create_from_rounded_probability
             part = make(atoms(loss, many, step, is_upper), 0, step, is_upper)
-        elif leaf[0] == "Gaussian":
-            part = pld.from_gaussian_mechanism(leaf[1], **dots)
         elif leaf[0] == "Sampled":
             part = pld.from_gaussian_mechanism(leaf[2], sampling_prob=leaf[1], **dots)
         elif leaf[0] == "DiscreteGaussian":
@@ -502,8 +491,7 @@ def by_losses(counts, mu, delta, is_upper):
         elif leaf[2] == 0:
             part = pld.from_laplace_mechanism(leaf[1], **dots)
         else:
-            scale = 1 / leaf[1] / leaf[2]
-            part = pld.from_discrete_laplace_mechanism(scale, int(leaf[2]), **dots)
+            part = pld.from_discrete_laplace_mechanism(1 / leaf[1] / leaf[2], int(leaf[2]), **dots)
         part = part.self_compose(count * copies) if count * copies > 1 else part
         whole = part if whole is None else whole.compose(part)
     return float(whole.get_epsilon_for_delta(delta))
@@ -522,7 +510,7 @@ def randomised(leaf):
 def loss_variance(leaf):
     """About the variance of a release's loss: the lattice follows it."""
     if leaf[0] == "Sampled":
-        return leaf[1] ** 2 * math.expm1(min(1 / leaf[2] ** 2, 20)) + 1e-12
+        return min(1 / leaf[2] ** 2, leaf[1] ** 2 * math.expm1(min(1 / leaf[2] ** 2, 20)) + 1e-12)
     if leaf[0] == "DiscreteGaussian":
         return (leaf[2] / leaf[1]) ** 2
     return pure_epsilon(leaf) ** 2 / (leaf[3] if leaf[0] == "RandomizedBits" else 1)
@@ -570,23 +558,12 @@ class Report:
         """Add what contradicts."""
         self.say(CONTRADICTED, about, sentence, client)
 
-    def is_wrong(self, about):
-        """Whether something contradicts this figure."""
-        return any(line[:2] == (CONTRADICTED, about) for line in self.lines)
-
     def sorted(self):
         """(status, about, text), the worst first; a sentence of many clients once."""
         for line in sorted(self.lines, key=lambda line: -BEST_FIRST.index(line[0])):
             who = [f"client {each} " for each in self.lines[line]]
             more = f"(and {len(who) - 1} more) " if len(who) > 1 else ""
             yield *line[:2], "".join(who[:1]) + more + line[2]
-
-
-def figure(value, what):
-    """An ε as a statement has it, or None."""
-    if value is not None and value != "infinity" and not KINDS["f"](value):
-        raise BadInputError(f"{what}: is no figure")
-    return math.inf if value == "infinity" else value
 
 
 def rounding(value):
@@ -607,23 +584,29 @@ def question_digest(opened, what):
             state.update(framed(kind.encode(), name.encode()))
             for entry in entries:
                 key, *rest = need(entry, what, "sslh" if kind == "arrays" else "ss")
+                words = [kind[:-1].encode(), key.encode(), rest[0].encode()]
                 if kind == "arrays":
-                    shape = repr(tuple(rest[1])).encode()
-                    rest = rest[0].encode(), shape, bytes.fromhex(rest[2])
-                else:
-                    rest = [rest[0].encode()]
-                state.update(framed(kind[:-1].encode(), key.encode(), *rest))
+                    words += [repr(tuple(rest[1])).encode(), bytes.fromhex(rest[2])]
+                state.update(framed(*words))
     return state.digest()
 
 
 TERMS = (
-    "run:s round:i clients:l length:c bits:c threshold:c minimum:c neighbours:c? colluders:i "
+    "run:s round:i clients:a length:c bits:c threshold:c minimum:c neighbours:c? colluders:i "
     "server:s purpose:s group:i release:s least_weight:c greatest_weight:c keys:s"
 )
 HEADER = (
-    "format:i name:s server:s algorithm:s unit:s adjacency:s delta:q threat:s schedule:o secret:b "
+    "format:1 name:s server:s algorithm:s unit:s adjacency:s delta:q threat:s schedule:o secret:b "
     "phases:l settings:o questions:s roster:h? successions:l bits:s"
 )
+
+
+GUARANTEE = (
+    "threat:s adversary:s claimed_per_round:g? claimed_total:g? proven_per_round:g proven_total:g "
+    "proven_median:g proven_least:g most_exposed:s method:s bounds:F clients:F sizes:o measured:g? "
+    "canaries:e? assumptions:l assumed_per_round:g? assumed_total:g? notes:l"
+)
+RANKS = {"proven_total": max, "proven_median": statistics.median_high, "proven_least": min}
 
 
 class Statement:
@@ -632,12 +615,10 @@ class Statement:
     def __init__(self, envelope, path, report):
         self.report, self.digest = report, envelope.digest
         self.subjects, predicate = envelope.predicate("statement")
-        spec = "format:i header:s signature:x privacy:o questions:l sums:l"
+        spec = "format:1 header:s signature:x privacy:o questions:l sums:l"
         self.plain = need(predicate, path.name, spec)
         text = self.plain.header.encode()
         self.header = need(strictly(text, "header"), "header", HEADER)
-        if (self.plain.format, self.header.format) != (1, 1):
-            raise BadInputError(f"{path}: the statement or its header is of another format")
         self.run, self.server = sha256(text).hex(), require_point(self.header.server, "server")
         if self.header.server not in envelope.keys:
             report.wrong("signatures", "the run's server has not signed the statement as it is.")
@@ -663,15 +644,10 @@ class Statement:
         if self.asked not in NEIGHBOURS or not KINDS["q"](self.delta) or not KINDS["l"](listed):
             raise BadInputError("privacy: is no statement of Murmur")
         for each in listed:
-            if type(each) is not dict or not KINDS["o"](each.get("clients")):
-                raise BadInputError("guarantees: is no statement of Murmur")
-            one = SimpleNamespace(threat=clean(each.get("threat")), clients={})
-            one.adversary = clean(each.get("adversary"))
-            one.proven = figure(each.get("proven_total"), "proven")
-            one.assumed = figure(each.get("assumed_total"), "assumed")
-            if not each.get("sizes"):  # else one name stands for many
-                one.clients = {name: figure(value, name) for name, value in each["clients"].items()}
-            if each.get("canaries") or each.get("measured"):
+            one = need(each, "guarantees", GUARANTEE)
+            main = "proven_total" if one.assumed_total is None else "assumed_total"
+            setattr(one, main, min([getattr(one, main), *one.bounds.values()], key=float))
+            if one.canaries or one.measured:
                 self.report.say(UNCHECKABLE, "attacks", "what they measured is the server's word.")
             self.guarantees.append(one)
 
@@ -693,9 +669,9 @@ class Statement:
             self.questions[one.round, one.purpose].append(one)
         if self.header.questions == "alike" and any(len(q) > 1 for q in self.questions.values()):
             self.report.wrong("questions", "a round has two questions, and the header says alike.")
-        spec = "round:i purpose:s question:h terms:h opened:o included:x survivors:x keys:o "
+        spec = "round:i purpose:s question:h terms:h opened:o included:x survivors:x keys:X "
         for each in self.plain.sums:
-            one = need(each, "sums", spec + "confirmations:o")
+            one = need(each, "sums", spec + "confirmations:X")
             self.sums[one.round, one.purpose].append(self.read_sum(one))
 
     def read_sum(self, one):
@@ -703,8 +679,6 @@ class Statement:
         one.about = phase_text(one.round, one.purpose)
         terms = need(one.opened, f"terms of {one.about}", TERMS)
         ids, n = terms.clients, len(terms.clients)
-        if not all(type(i) is int and 0 <= i < MAX_INTEGER for i in ids) or ids != sorted(set(ids)):
-            raise BadInputError(f"terms of {one.about}: clients are no ascending ids")
 
         def wrong(sentence):
             self.report.wrong("sums", f"{one.about}: {sentence}.")
@@ -720,8 +694,7 @@ class Statement:
         if {len(bits) for bits in lists} != {(n + 7) // 8}:
             raise BadInputError(f"{one.about}: a list of members is of another length")
         there = [{i for k, i in enumerate(ids) if b[k // 8] >> (7 - k % 8) & 1} for b in lists]
-        members = {i: need([one.keys.get(str(i), "")], "keys", "x")[0] for i in ids}
-        members = {i: bytes.fromhex(key) for i, key in members.items() if key}
+        members = {i: bytes.fromhex(one.keys[str(i)]) for i in ids if one.keys.get(str(i))}
         if not there[1] <= there[0] or len(there[1]) < terms.minimum:
             counts = f"{len(there[1])} survivors of {len(there[0])}"
             wrong(f"{counts} are not what terms with a minimum of {terms.minimum} let out")
@@ -730,7 +703,7 @@ class Statement:
             key = members.get(int(name) if re.fullmatch("[0-9]{1,16}", name) else -1, b"")
             who = framed(int(name).to_bytes(8, "big"), key) if key else b""
             word = framed(digest, b"survivors") + who + framed(question, *lists)
-            if is_signed(key[:32], bytes.fromhex(need([signature], "confirmations", "x")[0]), word):
+            if is_signed(key[:32], bytes.fromhex(signature), word):
                 valid += 1
             else:
                 wrong(f"client {clean(name)} has not confirmed these lists: its signature is wrong")
@@ -804,15 +777,19 @@ def read_receipt(envelope):
     return plain
 
 
-def read_receipts(folder, lines, report):
+def read_receipts(folder, lines, algorithm, report):
     """All receipts of ``folder`` that a ledger of the roster has signed; without one, any."""
     found, large = [], 2 if lines is not None else 128  # a payload of half as much, in base64
+    names = {line.ledger: name for name, line in (lines or {}).items()}
     for path in sorted(folder.glob("*.json")):
         envelope = Envelope(content_of(path, large * MEGABYTE), path.name)
         if envelope.is_altered or not envelope.keys:
             report.wrong("receipts", f"{path.name}: was altered, or nobody signed it; not counted.")
             continue
         receipt = read_receipt(envelope)
+        if algorithm == FLOWER:  # every device there calls its one client "0"
+            named = [names[key] for key in envelope.keys if key in names]
+            receipt.client = [*named, receipt.client][0]
         line = lines.get(receipt.client) if lines is not None else None
         if lines is not None and (line is None or line.ledger not in envelope.keys):
             said = f"{path.name}: says that it is of client {clean(receipt.client)}"
@@ -837,6 +814,16 @@ def read_evidence(folder, statement):
     return found
 
 
+def pinned_peers(lines, algorithm):
+    """The digest that a receipt has of its owner's peers, where those are the roster's."""
+    if algorithm == FLOWER:
+        pinned = sorted(f"{line.sum_key}\n" for line in lines.values())
+    else:
+        numbers = sorted(int(name) for name in lines if name.isdecimal())
+        pinned = [f"{n} {lines[str(n)].sum_key}\n" for n in numbers]
+    return sha256("".join(pinned).encode()).hex()
+
+
 class Comparison:
     """A statement against receipts: what follows, what contradicts it, what nobody can say."""
 
@@ -848,9 +835,10 @@ class Comparison:
             self.receipts |= dict.fromkeys(names, one)
         self.is_simulation = any(name != one.client for name, one in self.receipts.items())
         self.missing = [name for name in lines or () if name not in self.receipts]
-        numbers = sorted(int(name) for name in lines or () if name.isdecimal())
-        pinned = "".join(f"{n} {lines[str(n)].sum_key}\n" for n in numbers)
-        self.pinned = sha256(pinned.encode()).hex()
+        self.owners = defaultdict(list)
+        for name in self.receipts:
+            self.owners[lines[name].owner if lines else name].append(name)
+        self.pinned = pinned_peers(lines or {}, statement.header.algorithm)
 
     def chained(self, receipts):
         """Receipts of the run; those of others show who has signed two after the same one."""
@@ -873,7 +861,7 @@ class Comparison:
 
     def conclude(self, about, said, status=SHOWN):
         """The line of a figure that nothing contradicts."""
-        if self.report.is_wrong(about):
+        if any(line[:2] == (CONTRADICTED, about) for line in self.report.lines):
             return
         rest = ", ".join(clean(name) for name in self.missing[:10])
         rest += f" and {len(self.missing) - 10} more" if len(self.missing) > 10 else ""
@@ -975,99 +963,116 @@ class Comparison:
         for entry in receipt.entries:
             if entry.block and name not in names_in(entry.block):
                 continue
-            shown, certain, given = 1, None, 1  # a sum without masks may be forgotten, or not
-            if entry.masked:
-                own = entry.sum.terms.colluders if entry.sum else 0
+            # A sum without masks may be forgotten, or not.
+            honest = {"shown": 1, "certain": None, "given": 1, "trained": entry.purpose == "train"}
+            own = entry.sum.terms.colluders if entry.sum else 0
+            if entry.masked and trusted:
                 colluders = max(entry.colluders, own, self.options.colluders)
-                shown = (entry.survivors or entry.minimum) - colluders if trusted else 1
-                certain = len(entry.sum.survivors) - own if entry.sum else None
-                if entry.sum and entry.survivors and trusted:
-                    names = [entry.sum.names.get(i) for i in entry.sum.survivors]
-                    given = len(self.receipts.keys() & names)
-            counts[entry.which, max(1, shown), certain, max(1, given)] += 1
-        whose = "shown", "certain", "given"
-        return [
-            (receipt.events[which], dict(zip(whose, honest, strict=True)), count)
-            for (which, *honest), count in counts.items()
-        ]
+                honest["shown"] = max(1, (entry.survivors or entry.minimum) - colluders)
+            if entry.sum:
+                honest["certain"] = len(entry.sum.survivors) - own
+            if entry.sum and entry.survivors and trusted:
+                names = [entry.sum.names.get(i) for i in entry.sum.survivors]
+                honest["given"] = max(1, len(self.receipts.keys() & names))
+            counts[entry.which, tuple(honest.items())] += 1
+        return [(receipt.events[which], dict(h), count) for (which, h), count in counts.items()]
 
-    def cost(self, names, threat, granted, whose):
-        """ε of clients' releases together: at least for "certain", else at most."""
-        found, bare, failure, asked = [], [], 0.0, self.statement.asked
+    def cost(self, charges, threat, granted, whose):
+        """ε of all ``charges`` together: at least for "certain", else at most."""
+        found, failure, asked = [], 0.0, self.statement.asked
         summed, delta = threat == "secure_aggregation", self.statement.delta
-        for event, honest, count in (charge for name in names for charge in self.charges(name)):
+        for event, honest, count in charges:
             view = View(asked=asked, summed=summed, granted=granted, honest=honest[whose] or 1)
             is_known = honest[whose] is not None or not summed
             found += [(leaf, n, e and is_known) for leaf, n, e in leaves(event, view, count)]
-            if summed and whose != "certain":
-                bare += leaves(event, View(asked=asked, summed=False, granted=granted), count)
-                failure += count * event.get("failure", 0.0)
+            failure += count * event.get("failure", 0.0) if summed else 0.0
         if whose == "certain":
             return 0.0 if self.statement.header.secret else epsilon(found, delta, False)
-        values = [epsilon(found, delta - failure, True)] if failure < delta or not failure else []
-        return min([*values, *([epsilon(bare, delta, True)] if summed else [])])
+        bare = self.cost(charges, "local", granted, whose) if summed else math.inf
+        return min(bare, epsilon(found, max(0.0, delta - failure), True))  # at 0 no sum gains
 
     def check_epsilon(self):
-        """Each total against each adversary that was asked for."""
+        """Each figure against each adversary that was asked for."""
         for each in self.statement.guarantees:
             short = {"secure_aggregation": "sums"}.get(each.threat, each.threat)
-            if self.options.against and short not in self.options.against:
+            if self.options.against and short not in self.options.against.split(","):
                 continue
-            for kind, stated in (("proven", each.proven), ("assumed", each.assumed)):
-                about = f"epsilon {kind} against {each.adversary}"
-                if stated is None or stated == math.inf:
+            kinds = ("proven", "assumed", *(() if self.options.against else ("claimed",)))
+            for name, stated in vars(each).items():
+                kind, words = name.partition("_")[0], name.removesuffix("_total").replace("_", " ")
+                if kind not in kinds or stated in (None, "infinity"):
                     continue
-                if short in ("sums", "local"):
-                    self.check_total(about, stated, each, kind == "assumed")
+                about = f"epsilon {words} against {clean(each.adversary)}"
+                if kind != "claimed" and short in ("sums", "local"):
+                    self.check_figure(about, name, each, stated)
                 elif not self.options.arithmetic:
-                    said = f"{stated:.4g} rests on what the server does by itself: noise, samples."
-                    self.report.say(UNCHECKABLE, about, said)
+                    why = "rests on what the server does by itself: noise, samples, theorems."
+                    self.report.say(UNCHECKABLE, about, f"{stated:.4g} {why}")
 
-    def check_total(self, about, stated, guarantee, granted):
-        """One total: certain costs may not exceed it; those of receipts must not, to be shown."""
-        threat, owners = guarantee.threat if granted else "local", defaultdict(list)
-        for name in self.receipts:
-            owners[self.lines[name].owner if self.lines else name].append(name)
-            limit = stated if granted else min(stated, guarantee.clients.get(name, stated))
-            certain = self.cost((name,), threat, granted, "certain")
-            if certain > limit + rounding(limit):
-                was = f"cost at least {certain:.6g}, and {limit:.6g} is stated"
-                if certain == math.inf:
-                    was = f"protect nothing with {self.statement.asked}, and {limit:.6g} is stated"
-                self.report.wrong(about, f"was charged releases that {was}.", name)
+    def check_figure(self, about, name, guarantee, stated):
+        """One figure: certain costs may not exceed it; those of receipts must not, to be shown."""
+        granted, once = name.startswith("assumed"), name.endswith("round")
+        threat, rank = guarantee.threat if granted else "local", RANKS.get(name, max)
+        if once and None in self.statement.planned(1, "train"):
+            return self.report.say(UNCHECKABLE, about, f"{stated:.4g}: the header leaves it open.")
+
+        def cost(clients, whose):
+            charges = [charge for client in clients for charge in self.charges(client)]
+            if once:  # the training that is hidden least
+                charges = [(event, honest, 1) for event, honest, _ in charges if honest["trained"]]
+                charges = sorted(charges, key=lambda charge: charge[1]["shown"])[:1]
+            return self.cost(charges, threat, granted, whose)
+
+        own = guarantee.clients if name in RANKS and not guarantee.sizes else {}
+        groups = self.owners.values()
+        rows = []  # of whom, at least, at most, what is stated
+        for client in self.receipts:
+            limit = min(stated, float(own.get(client, stated)))
+            rows.append((client, cost([client], "certain"), cost([client], "shown"), limit))
+        if rank is max:  # those of one owner are composed
+            rows += [(None, 0.0, cost(clients, "shown"), stated) for clients in groups]
+        else:  # who gave no receipt: at least nothing, at most what is stated
+            lows = [low for _, low, _, _ in rows] + [0.0] * len(self.missing)
+            low = rank(lows) if self.lines or self.is_simulation else 0.0
+            ups = [up for _, _, up, _ in rows if up]
+            ups += [float(own[client]) for client in self.missing if client in own]
+            rows = [(None, low, rank(ups or [0.0]), stated)]
+        rows.append((None, rank([*map(float, own.values())] or [0.0]), 0.0, stated))
         worst, said, status = 0.0, f"{stated:.4g};", SHOWN
-        for names in owners.values():
-            worst = max(worst, self.cost(tuple(names), threat, granted, "shown"))
-        if worst > stated + rounding(stated):
+        for client, low, up, limit in rows:
+            worst = max(worst, up if up > limit + rounding(limit) else 0.0)
+            if low > limit + rounding(limit):
+                was = f"protect nothing with {self.statement.asked}"
+                if low < math.inf:
+                    was = f"cost at least {low:.6g}"
+                who = "was charged releases that" if client else "the releases of clients"
+                self.report.wrong(about, f"{who} {was}, and {limit:.6g} is stated.", client)
+        if worst:
             said, status = f"{stated:.6g}, and receipts prove {worst:.6g};", UNCHECKABLE
             said = f"{stated:.6g}, of noise without exact figure;" if worst == math.inf else said
         if threat == "secure_aggregation" and self.receipts and not self.options.arithmetic:
-            value = max(self.cost(tuple(n), threat, granted, "given") for n in owners.values())
+            value = max(cost(clients, "given") for clients in groups)
             said += f" {value:.4g} if only who gave a receipt is honest;"
-        self.conclude(about, said, status)
+        return self.conclude(about, said, status)
 
     def check_beside(self):
         """Other runs under the same key that charged a client."""
-        view = View(asked=self.statement.asked, summed=False, granted=False, honest=1)
         for name, one in self.receipts.items():
             for other in one.beside:
-                both = [x for event, _, n in self.charges(name) for x in leaves(event, view, n)]
-                for which, n in other.entries:
-                    both += leaves(one.events[which], view, n)
-                value = epsilon(both, self.statement.delta, True)
+                more = [(one.events[which], {"shown": 1}, n) for which, n in other.entries]
+                value = self.cost([*self.charges(name), *more], "local", False, "shown")
                 count, run = sum(n for _, n in other.entries), other.header[:16]
                 said = f"was charged {count} times in run {run} of this server; both prove "
                 self.report.say(AGREES, "other runs", f"{said}{value:.4g} together.", name)
 
     def check_model(self, path):
         """The final model: the file's digest, and whether it was sent in a phase."""
-        stated = self.statement.subjects.get("model")
-        found = [each for each in model_values(path) if sha256(each).hex() == stated]
-        if not found:
+        values = model_values(path)
+        if sha256(values).hex() != self.statement.subjects.get("model"):
             self.report.wrong("model", f"{path.name}: is another model than the statement's.")
         opened = [one.opened for asked in self.statement.questions.values() for one in asked]
         sent = {entry[3] for one in opened for record in one["arrays"] for entry in record[1]}
-        if sent.intersection(sha256(as_sent(each)).hex() for each in found):
+        if sha256(as_sent(values)).hex() in sent:
             return self.conclude("model", "it was sent in a phase;")
         return self.conclude("model", "it was in no question: the server's word;", UNCHECKABLE)
 
@@ -1079,22 +1084,23 @@ def as_sent(values):
 
 
 def model_values(path):
-    """Flat float32 values that a file may hold: safetensors, .npy, or the values alone."""
+    """Flat float32 values of .npy, or of a run's .safetensors in the order that it states."""
     content = content_of(path, 8192 * MEGABYTE)
     if content[:6] == b"\x93NUMPY":
-        return [content[10 + int.from_bytes(content[8:10], "little") :]]
+        return content[10 + int.from_bytes(content[8:10], "little") :]
     size = 8 + int.from_bytes(content[:8], "little")
-    if content[8:9] != b"{" or size > min(len(content), 100 * MEGABYTE):
-        return [content]
-    head, rest = strictly(content[8:size], path.name), content[size:]
-    parts = [rest[slice(*head[n]["data_offsets"])] for n in head if n != "__metadata__"]
-    return [rest, b"".join(parts), *parts]
+    head, values = strictly(content[8 : min(size, 100 * MEGABYTE)], path.name), content[size:]
+    try:
+        about = json.loads(head.pop("__metadata__", {}).get("murmur", "{}"))
+        order = about.get("order", list(head))
+        return b"".join(values[slice(*head[name]["data_offsets"])] for name in order)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"{path.name}: is no model of a run") from error
 
 
 def verify(options, report):
     """Read and compare everything."""
     path = Path(options.statement)
-    folder = path if path.is_dir() else path.parent
     path = path / "statement.json" if path.is_dir() else path
     envelope = Envelope(content_of(path, 128 * MEGABYTE), path.name)
     if envelope.is_altered:  # what nobody has signed is not parsed
@@ -1103,15 +1109,14 @@ def verify(options, report):
     if not envelope.keys:
         raise BadInputError(f"{path}: is a draft, which nobody has signed")
     statement = Statement(envelope, path, report)
-    receipts, lines = Path(options.receipts or folder / "receipts"), None
-    if options.receipts and not receipts.is_dir():
-        raise BadInputError(f"{receipts}: is no folder")
-    if options.arithmetic and not any(receipts.glob("*.json")):
-        raise BadInputError(f"{receipts}: holds no receipt, without which nothing is computed")
+    receipts, lines = Path(options.receipts or path.parent / "receipts"), None
+    if (options.receipts or options.arithmetic) and not any(receipts.glob("*.json")):
+        raise BadInputError(f"{receipts}: holds no receipt, without which nothing is compared")
     if options.roster:
         lines, digest = read_roster(Path(options.roster))
         statement.check_roster(lines, digest)
-    found, evidence = read_receipts(receipts, lines, report), read_evidence(receipts, statement)
+    found = read_receipts(receipts, lines, statement.header.algorithm, report)
+    evidence = read_evidence(receipts, statement)
     comparison = Comparison(statement, found, lines, evidence, options, report)
     report.counts = comparison.receipts, lines or ()
     comparison.check_entries()
@@ -1134,15 +1139,13 @@ def main(arguments=None):
     parser.add_argument("--arithmetic", action="store_true", help="of a simulation: figures alone")
     parser.add_argument("--json", action="store_true", help="findings as JSON")
     options, report = parser.parse_args(arguments), Report()
-    options.against = options.against.split(",") if options.against else []
     try:
         verify(options, report)
     except BadInputError as error:
         print(clean(error), file=sys.stderr)
         return INPUT
     lines = list(report.sorted())
-    status = lines[0][0]
-    status = SHOWN if options.arithmetic and status != CONTRADICTED else status
+    status = SHOWN if options.arithmetic and lines[0][0] != CONTRADICTED else lines[0][0]
     if options.json:
         found = [{"status": s, "about": about, "finding": said} for s, about, said in lines]
         counts = {"receipts": len(report.counts[0]), "clients": len(report.counts[1])}

@@ -6,7 +6,8 @@ Everything is as on real machines (`deploy/README.md`): certificates, a SuperLin
 enrolled nodes only, a key for each device, an owner's policy and ledger on each, and data that the
 server never sees. Beside each device runs Flower's SuperNode, which speaks to the server. It takes
 a minute or two. In the end each device's owner compares the server's signed statement with the
-device's ledger, and then one that a lying server has signed, which leaves a round out.
+device's ledger, and then one that a lying server has signed, which leaves a round out. Whoever has
+the owners' roster compares both with the receipts of all three.
 """
 
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from fl_app.cli import main as murmur
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.ledger.chain import LedgerSigner
 from murmur.privacy.run_header import ServerKey
 from murmur.round.statement_file import FILE, read_envelope, read_statement
 from tests.federation.loopback import POLICY, Federation, wait_for
@@ -40,7 +42,7 @@ def main(folder: Path) -> Path:
     with Federation(folder) as federation:
         key = ServerKey.generate()
         key.save(folder / KEY)
-        policy = POLICY.replace("servers: any", f"servers: [{key.public_key}]")
+        policy = POLICY.replace("servers: any", f"servers: [{key.public_key}]\nreceipts: run")
         export(folder / "data", WORDS, shards=True)  # each device's own file, and the public pool
         federation.start_link()
         for client in range(DEVICES):
@@ -52,6 +54,17 @@ def main(folder: Path) -> Path:
         if federation.murmur(*words, f"run_dir={run}").wait(1200):
             raise RuntimeError(federation.story())
     return run
+
+
+def write_roster(folder: Path) -> Path:
+    """The owners' list of who takes part, with the key of each device's ledger; the file."""
+    lines = []
+    for client in range(DEVICES):
+        key = (folder / f"state-{client}" / "ledger.sqlite.key").read_bytes()
+        lines.append(f"{client} - {LedgerSigner.from_pem(key).public_key} clinic {client}\n")
+    path = folder / "roster.txt"
+    path.write_text("".join(lines))
+    return path
 
 
 def understate(run: Path, key: ServerKey) -> Path:
@@ -84,3 +97,5 @@ if __name__ == "__main__":
         for client in range(DEVICES):  # an owner alone
             print(f"device {client}, {path.name}:", flush=True)
             murmur(["verify", str(path), "--mine", "--state", str(folder / f"state-{client}")])
+        print(f"everybody's receipts, {path.name}:", flush=True)
+        murmur(["verify", str(path), "--roster", str(write_roster(folder))])

@@ -19,8 +19,8 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.config import compose, instantiate, overrides, plugins, settings
 from fl_app.device.node_settings import DeviceError, NodeSettings, is_simulated
-from fl_app.run import offer, receipts
-from murmur.round.task import REFUSED, log_error, reply_to
+from fl_app.run import offer
+from murmur.round.task import RECEIPTS, REFUSED, log_error, reply_to
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
@@ -86,7 +86,7 @@ def _on_device(
 
     In this order: the owner's policy, before anything that a server has sent is read; what keeps a
     finished model that is offered (``fl_app.device.received``), or gives receipts of a finished run
-    (``fl_app.device.receipts``); whether the configuration is one that a server may ask for; then
+    (``murmur.round.receipts``); whether the configuration is one that a server may ask for; then
     either the clients' part in a secure sum, which needs no model, or the host. Raises whatever
     forbids an answer.
     """
@@ -98,14 +98,21 @@ def _on_device(
 
         run_config = context.run_config
         return partial(receive, run_config=run_config, run_id=context.run_id, site=site)
-    if receipts.is_request(message.content):
-        from fl_app.device.receipts import give
-
-        run_config = context.run_config
-        return partial(give, run_config=run_config, run_id=context.run_id, site=site)
     from fl_app.device.agreement import device_config, run_name
 
     site = replace(site, run=run_name(context.run_config, context.run_id))
+    if RECEIPTS in message.content:
+        from murmur.round.receipts import give
+
+        clients = map(str, site.owner.clients)
+        return partial(
+            give,
+            run=site.run,
+            folder=site.folder,
+            policy=site.policy,
+            clients=clients,
+            peers=site.owner.sums.peers_rule,
+        )
     config = device_config(context.run_config, site.owner)
     privacy: settings.PrivacySettings = instantiate.build(config.privacy, "privacy")
     secure = site.parties(privacy.secure_sums())

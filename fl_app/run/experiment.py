@@ -518,9 +518,8 @@ class Experiment:
         try:
             if isinstance(placement, DevicePlacement):
                 statement, enrolment = path.read_bytes(), placement.enrolment
-                content = receipts.signed_request(statement, signer, enrolment)
                 seconds = self.federation.round_timeout
-                receipts.collect(grid, content, enrolment, self.folder.path, seconds)
+                receipts.collect(grid, statement, signer, enrolment, self.folder.path, seconds)
             else:
                 clients = range(self.federation.num_clients)
                 name = self._name(self.folder)

@@ -86,8 +86,8 @@ def _server(arguments: argparse.Namespace) -> Iterator[Check]:
 def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device: packages, whose code runs, policy, ledger, data, keys of secure sums.
 
-    It reads what the device would read, and writes nothing but a state folder and keys that are
-    missing.
+    It reads what the device would read, and writes nothing but a state folder, a ledger and keys
+    that are missing.
     """
     from fl_app.device.node_settings import OwnerSettings, device_folder
 
@@ -185,17 +185,15 @@ def policy(config: Mapping[str, Any]) -> Check:
 
 
 def ledger(folder: Path) -> Check:
-    """Verifies the ledger in the device's ``folder``.
+    """Verifies the ledger in the device's ``folder``, which is begun here if need be.
 
     Raises:
         LedgerError: an entry is not.
     """
-    path = folder / "ledger.sqlite"
-    if not path.exists():
-        return Check("ledger", OK, "none yet")
-    with Ledger(path, create=False) as own:
+    with Ledger(folder / "ledger.sqlite") as own:
         own.verify()
-        return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
+        clients = ", ".join(own.clients()) or "none"
+        return Check("ledger", OK, f"verified; clients {clients}; key {own.header.key}")
 
 
 def _data(own: "OwnerSettings", folder: Path) -> Iterator[Check]:

@@ -117,7 +117,7 @@ def _draft(ledger: Ledger, options: argparse.Namespace) -> None:
     peers = "seen"
     try:
         if options.peers is not None:
-            peers = PinnedPeers(read_peers(options.peers)).digest
+            peers = PinnedPeers(read_peers(options.peers)).rule
         body = ledger.closing(options.run)
         closing = Closing(tuple(clients), peers) if body is None else Closing.from_text(body)
         drafts = Receipts(ledger, options.path.parent).draft(options.run, closing)
@@ -222,7 +222,11 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
         for client in ledger.clients()
     ]
     if options.json:
-        print(json.dumps({"id": ledger.id, "delta": options.delta, "clients": rows}))
+        print(
+            json.dumps(
+                {"id": ledger.id, "key": ledger.header.key, "delta": options.delta, "clients": rows}
+            )
+        )
         return
     _print_table(
         f"charged to each client, at delta={options.delta:g}, {_AGAINST} (times in UTC)", rows
@@ -234,7 +238,7 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
         )
     for line in _runs(ledger):
         print(printable(line))
-    print(f"ledger {ledger.id}, begun {ledger.header.created[:10]}")
+    print(f"ledger {ledger.id}, begun {ledger.header.created[:10]}, key {ledger.header.key}")
 
 
 def _runs(ledger: Ledger) -> list[str]:

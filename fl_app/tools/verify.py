@@ -25,13 +25,13 @@ def main(argv: list[str]) -> int:
         nothing can be compared. With receipts also 3 and 4: see ``deploy/verify_statement.py``.
     """
     options = parser_of("verify").parse_args(argv)
-    if not options.mine:
+    if not options.mine and options.evidence is None:
         return verify_receipts.compare(options.statement, options.roster, argv)
     try:
+        if not options.mine or options.state is None:
+            raise ValueError("write --mine --state FOLDER, the folder with the device's ledger")
         envelope = _envelope(options.statement)
-        if options.state is not None:
-            return verify_mine.compare(envelope, options.state, options.client)
-        raise ValueError("write --mine --state FOLDER, the folder with the device's ledger")
+        return verify_mine.compare(envelope, options.state, options.client, options.evidence)
     except (LedgerError, ValueError) as error:
         print(f"murmur verify: {printable(error)}", file=sys.stderr)
         return 2

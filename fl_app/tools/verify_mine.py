@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from murmur.files import replace_file
 from murmur.format import format_number, framed, pluralize, printable
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.envelope import Envelope
@@ -37,19 +38,23 @@ _NOT_SHOWN = (
 )
 
 
-def compare(envelope: Envelope, state: Path, client: str | None) -> int:
+def compare(
+    envelope: Envelope, state: Path, client: str | None, evidence: Path | None = None
+) -> int:
     """Compare a statement with the entries of the ledger in ``state``, and say what was found.
 
     Args:
         envelope: of the statement; nothing of it is verified yet.
         state: the device's folder.
         client: whose entries; None: of all clients that live here.
+        evidence: where to write the server's signatures of what was charged; None: nowhere.
 
     Returns:
         0 where no entry contradicts the statement, 1 where one does.
 
     Raises:
-        ValueError: the statement is none, or this device was never asked in its run.
+        ValueError: the statement is none, this device was never asked in its run, or there is no
+            signature to write.
         LedgerError: the ledger cannot be read or trusted.
     """
     with Ledger(state / LEDGER, create=False) as ledger:
@@ -58,6 +63,8 @@ def compare(envelope: Envelope, state: Path, client: str | None) -> int:
         asked = _Asked.read(ledger, run, statement.header, client)
     if not asked.charges:
         raise ValueError(f"run {run}: nothing was charged to client {client or 'of this device'}")
+    if evidence is not None:
+        _write_evidence(evidence, run, statement.header, asked)
     mine = _Comparison(statement, asked)
     found = [*mine.of_the_header(), *mine.of_charges(), *mine.of_sums()]
     if not found:  # else what follows has its cause there
@@ -80,14 +87,22 @@ class _Question:
     Attributes:
         position: of its entry.
         digest: in hex.
-        is_shown: whether the server's signature of it is there, and holds.
+        header: digest of the header that it came under, in hex; "": it came without one.
+        signatures: the server's, each after the sum's terms that it is for, in hex; none where one
+            of them is missing, or does not hold.
         sums: secure sums that clients of this place have joined for it.
     """
 
     position: int
     digest: str
-    is_shown: bool
+    header: str
+    signatures: Sequence[tuple[str, str]]
     sums: Sequence[JoinedSum]
+
+    @property
+    def is_shown(self) -> bool:
+        """True if others can be shown that the server has asked it."""
+        return bool(self.signatures)
 
     @classmethod
     def read(cls, entry: Entry, header: SignedHeader) -> "_Question":
@@ -96,10 +111,10 @@ class _Question:
             plain = json.loads(entry.body)
             sums = [JoinedSum.from_plain(each) for each in plain.get("sums", [])]
             digest = plain["question"]
-            is_shown = _is_signed(entry, plain, header)
+            signatures = _signatures(entry, plain, header)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{entry}: holds no question: {error}") from error
-        return cls(entry.position, digest, is_shown, sums)
+        return cls(entry.position, digest, plain.get("header") or "", signatures, sums)
 
 
 @dataclass
@@ -299,19 +314,49 @@ class _Comparison:
         return replace(event, honest_clients=max(event.honest_clients, honest))
 
 
-def _is_signed(entry: Entry, plain: Mapping[str, Any], header: SignedHeader) -> bool:
-    """True if the question in ``entry`` has signatures by the server of ``header``, and all hold.
+def _signatures(
+    entry: Entry, plain: Mapping[str, Any], header: SignedHeader
+) -> list[tuple[str, str]]:
+    """Terms and signature of the question in ``entry``, by the server of ``header``.
 
-    ``plain``: the entry's body.
+    None where one does not hold. ``plain``: the entry's body.
     """
     question = bytes.fromhex(plain["question"])
-    for terms, signature in zip(plain["terms"], plain["signatures"], strict=True):
+    found = list(zip(plain["terms"], plain["signatures"], strict=True))
+    for terms, signature in found:
         about = plain["header"], entry.round, str(entry.purpose), question, bytes.fromhex(terms)
         try:
             require_signed_question(header, question_text(*about), bytes.fromhex(signature))
         except ValueError:
-            return False
-    return bool(plain["signatures"])
+            return []
+    return found
+
+
+def _write_evidence(path: Path, run: str, header: SignedHeader, asked: _Asked) -> None:
+    """Write the server's signatures of charged questions, for ``deploy/verify_statement.py``.
+
+    They are alike for all who were asked, so the file tells in which rounds the device was charged
+    and nothing else of it. ValueError where there is none, and where cohorts are secret, since it
+    would tell when this device was drawn.
+    """
+    if header.header.secret:
+        raise ValueError(
+            f"run {run}: its cohorts are secret, and signatures would tell in which rounds this "
+            "device was drawn; nothing was written"
+        )
+    lines = set()
+    for entry, _ in asked.charges:
+        question = asked.questions.get(entry.request)
+        if question is not None and question.header == header.digest:
+            about = header.digest, entry.round, str(entry.purpose), question.digest
+            lines |= {(*about, *signed) for signed in question.signatures}
+    if not lines:
+        raise ValueError(
+            f"run {run}: of no question that was charged here is the server's signature kept; "
+            "nothing was written"
+        )
+    replace_file(path, json.dumps(sorted(lines)).encode())
+    print(printable(f"{path}: {pluralize(len(lines), 'signature')} of the server"))
 
 
 def _survivors(one: OpenedSum) -> frozenset[int]:

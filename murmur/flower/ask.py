@@ -46,6 +46,7 @@ from murmur.settings import Count, Fraction, Positive, settings
 
 ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
+OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
 ASKED = "murmur"  # the record of a message that holds the ask
 DEVICE = "device"  # in a reply to the first phase: what the client says of itself
 # In that record, and in the one that holds the ask: digest of the run-config of its clients, which

@@ -1,9 +1,10 @@
 """The client's half: an app's own function inside, Murmur's protection around it.
 
-``ClientApp`` is Flower's, whose every call goes through ``protect``. Four kinds of messages arrive:
-a greeting, the phases of a secure sum that need no data, the question to train or evaluate, and
-whatever is none of these, which is refused. Only the third reaches the app, and of its reply only
-the arrays that were sent and the metrics that the ask names are looked at.
+``ClientApp`` is Flower's, whose every call goes through ``protect``. Five kinds of messages arrive:
+a greeting, the phases of a secure sum that need no data, the question to train or evaluate, a
+request for receipts, and whatever is none of these, which is refused. Only the third reaches the
+app, and of its reply only the arrays that were sent and the metrics that the ask names are looked
+at.
 
 ``murmur.round.host`` answers, as it does for Murmur's own algorithms: policy, charge, training,
 noise, mask, stored reply. Whose device this is, and so what may leave it, its folder says.
@@ -46,6 +47,7 @@ from murmur.round.host import Host
 from murmur.round.secure_party import Request, SecureParties
 from murmur.round.site import DeviceSite, SimulatedSite, Site
 from murmur.round.task import (
+    RECEIPTS,
     RECORD,
     REFUSED,
     SIGNED,
@@ -67,7 +69,6 @@ Its last argument is the public key, in hex, of the server that has signed the m
 none has.
 """
 
-OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
 
 
@@ -133,6 +134,8 @@ def protect(
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
     try:
+        if kind == protocol.KIND and RECEIPTS in message.content:
+            return reply_to(message, _receipts(message.content, device))
         if protocol.ASKED in message.content or kind == protocol.KIND:
             return reply_to(message, _answer(message, context, call_next, device))
         if alone is not None and kind == alone.purpose:
@@ -294,9 +297,18 @@ def _answer(
             ledger=ledger,
             secure=replace(parties, is_on=not ask.simulated, rules=rules),
             parse=lambda content, hosted: [_task(ask, content, parties.place)],
-            account=lambda client: OWNER,
+            account=lambda client: protocol.OWNER,
         )
         return host.answer(content, kind)
+
+
+def _receipts(content: RecordDict, device: Device) -> RecordDict:
+    """The reply to a server that asks for receipts of a run that is over."""
+    from murmur.round.receipts import give  # loads SciPy
+
+    site = device.site
+    peers = device.rules.peers_rule
+    return give(content, site.run, site.folder, site.policy, [str(protocol.OWNER)], peers)
 
 
 def _alone(
@@ -308,7 +320,7 @@ def _alone(
     RequestError, before the charge or at it, where nothing may leave; the log says why.
     """
     kind = message.metadata.message_type
-    about: dict[str, Any] = {"ask": ask.to_json(), "kind": kind, "clients": [OWNER]}
+    about: dict[str, Any] = {"ask": ask.to_json(), "kind": kind, "clients": [protocol.OWNER]}
     own = ConfigRecord({**about, protocol.STARTED: started_with(context.run_config)})
     content = RecordDict({**dict(message.content.items()), protocol.ASKED: own})
     asked = with_content(message.metadata, content)
@@ -338,7 +350,7 @@ class _Owner(SecureParties):
 
     def resident(self, client: int) -> int:
         """The one, whatever its place is."""
-        return OWNER
+        return protocol.OWNER
 
     @property
     def names(self) -> Path:

@@ -58,6 +58,7 @@ class PrivacySettings:
         adaptive: How it follows the clients' changes; None: it stays.
         metrics: (name, low, high) of each metric, under "train" and "evaluate".
         rounds: The noise is made for so many; 1 until the run starts, when only ranges are checked.
+        roster: Digest of the list of clients that owners have agreed on; None: there is none.
     """
 
     epsilon: float
@@ -69,6 +70,7 @@ class PrivacySettings:
     rounds: int = 1
     adaptive: "Clipping | None" = None
     server: Server = LYING
+    roster: str | None = None
 
     def __post_init__(self) -> None:
         # An ask refuses what is out of range, before anything is started.
@@ -131,6 +133,7 @@ class PrivacySettings:
             secret=False,
             phases=tuple(phases),
             settings=settings,
+            roster=self.roster,
             successions=key.successions,
         )
 

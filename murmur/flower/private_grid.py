@@ -45,7 +45,7 @@ from murmur.round.phase import Phase
 from murmur.round.question import Outcome
 from murmur.round.secure_summation import SecureSummation
 from murmur.round.signed import QuestionSigner
-from murmur.round.task import RunError, printable_line, request_digest
+from murmur.round.task import RunError, in_words, printable_line, request_digest
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Statement
@@ -142,6 +142,32 @@ class PrivateGrid(GridWrapper):
         asked = self.signer.log.read()
         signed = SignedStatement(self.signer.signed, self.statement, model.hexdigest(), *asked)
         replace_file(self.folder / FILE, signed.signed(self.signer.key).to_bytes())
+
+    def collect_receipts(self) -> None:
+        """Asks devices for receipts of a run whose statement is signed; each is a file of its node.
+
+        Trials have no owner and give none, so they are not asked. What goes wrong is logged: the
+        run itself is complete.
+        """
+        has_owners = any(facts["owned"] for facts in self.known.values())
+        if self.signer is None or self.statement is None or not has_owners:
+            return
+        from murmur.round.receipts import collected, keep, signed_request
+        from murmur.round.statement_file import FILE
+
+        statement = (self.folder / FILE).read_bytes()
+        hosted = {node: {str(protocol.OWNER)} for node in self._grid.get_node_ids()}
+        self.signer.known.clear()  # who was never drawn has no header yet
+        content = signed_request(statement, self.signer, hosted)
+        kept = 0
+        try:
+            found = collected(self._grid, content, hosted, protocol.KIND, PHASE_SECONDS)
+            for node, _, receipt in found:
+                keep(self.folder, str(node), receipt)
+                kept += 1
+        except Exception as error:
+            log(logging.WARNING, "receipts were not all collected (%s)", in_words(error))
+        log(logging.INFO, "%d of %d devices gave a receipt", kept, len(hosted))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Raises RunError: a message that is pushed by itself is no part of a sum."""

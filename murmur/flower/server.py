@@ -42,6 +42,7 @@ from murmur.flower.privacy_settings import (
     named_ranges,
 )
 from murmur.flower.private_grid import PrivateGrid, ReleasedMetrics, weight_key
+from murmur.privacy.roster import Roster
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import RunError
 from murmur.secure_sum.terms import LYING, Server
@@ -82,6 +83,7 @@ def private(
     simulated: bool = False,
     server: Server = LYING,
     server_key: str | Path | None = None,
+    roster: str | Path | None = None,
 ) -> "Private":
     """Puts ``strategy`` under client-level differential privacy, against a server that sees sums.
 
@@ -108,13 +110,16 @@ def private(
             adversary, and devices take part only where their policies assume ``honest_server``.
         server_key: The file of the key (`murmur server-key FILE`) that signs what clients are
             asked; devices whose policies name keys refuse everything else. None: nothing is signed.
+        roster: The file of the clients that owners have agreed on, which receipts are compared
+            with; what is signed names it. None: there is none.
 
     Returns:
         A strategy to use in its place; its ``start`` is one run.
 
     Raises:
-        ValueError: A value is outside its range, or ``server_key`` holds no key.
-        OSError: ``server_key`` cannot be read.
+        ValueError: A value is outside its range, ``server_key`` holds no key, or ``roster`` no
+            roster, or names one and nothing is signed.
+        OSError: ``server_key`` or ``roster`` cannot be read.
     """
     if server not in get_args(Server):
         raise ValueError(f"server={server!r}: must be one of {', '.join(get_args(Server))}")
@@ -127,6 +132,13 @@ def private(
         adaptive = adaptive_clipping()
         clip = float(adaptive.norm)
     require_positive("clip", clip)
+    agreed = None
+    if roster is not None:
+        if server_key is None:
+            raise ValueError(
+                f"roster={str(roster)!r}: needs server_key=FILE, which signs its digest"
+            )
+        agreed = Roster.load(roster).digest
     settings = PrivacySettings(
         epsilon=epsilon,
         delta=delta,
@@ -136,6 +148,7 @@ def private(
         simulated=simulated,
         adaptive=adaptive,
         server=server,
+        roster=agreed,
     )
     key = None if server_key is None else ServerKey.load(server_key)
     return Private(strategy, settings, key)
@@ -213,6 +226,7 @@ class Private:
         if result.arrays:
             result.arrays = model.restored(result.arrays)
         private_grid.sign_statement(result.arrays)
+        private_grid.collect_receipts()
         return result
 
 

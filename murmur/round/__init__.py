@@ -12,7 +12,8 @@ A round, in the order in which it happens:
   leave, and ``client_state`` is what clients remember.
 * ``server_step`` moves the model; ``client_evaluation`` and ``own_models`` ask clients how good it
   is.
-* ``run_state`` is everything that a resumed run needs.
+* ``run_state`` is everything that a resumed run needs. When a run is over, ``statement_file`` opens
+  what was asked, and ``receipts`` asks devices what they say of it.
 
 It knows Flower's messages and builds nothing: apps hand it values.
 """

@@ -32,6 +32,7 @@ from murmur.privacy.noise import NoiseGenerator
 RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
 # Beside it in phase REVEAL: phase ADVERTISE of the sum that follows, a message of its own.
 AHEAD = "secure_sum_ahead"
+RECEIPTS = "receipts"  # the record of a request for receipts (``murmur.round.receipts``)
 SIGNED = "signed"  # the record of the server's signatures (``murmur.round.signed``)
 # The record of our own that names whom a question is put to: the first of these that is there.
 # The second one is a foreign strategy's own where ``murmur.flower.ask`` has put in the first.

@@ -99,7 +99,7 @@ class PinnedPeers:
         return self.keys.get(client) == key
 
     @property
-    def digest(self) -> str:
+    def rule(self) -> str:
         """SHA-256 of a line for each client, its id and its key, in the order of ids, in hex."""
         lines = (f"{client} {key.hex()}\n" for client, key in sorted(self.keys.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -125,6 +125,12 @@ class PinnedKeys:
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = frozenset(keys)
 
+    @property
+    def rule(self) -> str:
+        """SHA-256 of a line for each key, in their order, in hex."""
+        lines = (f"{key.hex()}\n" for key in sorted(self.keys))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
     def accepts(self, client: int, key: bytes) -> bool:
         """Any that is pinned; that no two clients have one is asked of all peers."""
         return key in self.keys
@@ -135,6 +141,8 @@ class PinnedKeys:
 
 class AnyPeers(PinnedKeys):
     """Whatever keys a server shows: it may invent clients, which an owner must have allowed."""
+
+    rule = "any"
 
     def __init__(self) -> None:
         super().__init__(())

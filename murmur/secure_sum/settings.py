@@ -247,6 +247,13 @@ class OwnerRules:
     server: Server = LYING
     peers: PinnedPeers | PinnedKeys | None = None
 
+    @property
+    def peers_rule(self) -> str:
+        """By which rule others are known, as receipts name it: what is pinned, "any" or "seen"."""
+        if self.peers is None:
+            return "seen"
+        return self.peers.rule
+
     def accept(self, terms: SumTerms) -> None:
         """Check the terms before a client joins: ValueError for less than the owner asks.
 

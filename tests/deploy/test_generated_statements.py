@@ -175,11 +175,14 @@ def test_honest_servers_are_not_accused_and_lies_are_found(tmp_path, block):
         assert status == CONTRADICTED, (lie, world.header.algorithm, said)
 
 
-def test_an_epsilon_is_found_that_is_understated_where_it_has_an_exact_figure(tmp_path):
+@pytest.mark.parametrize(
+    "figure", ["proven_total", "proven_median", "proven_least", "proven_per_round"]
+)
+def test_an_epsilon_is_found_that_is_understated_where_it_has_an_exact_figure(tmp_path, figure):
     for name in ("noise", "fine noise", "labels", "bits", "a choice"):
         world = make(tmp_path / name, name=name)
         guarantee = world.privacy["guarantees"][0]
-        guarantee["proven_total"] *= 0.999
+        guarantee[figure] *= 0.999
         guarantee["clients"] = {}
         status, said = checked(world.write())
         assert status == CONTRADICTED, said

@@ -1,6 +1,7 @@
 """A signed statement against receipts: the table of lies, bad input, and arithmetic."""
 
 import ast
+import hashlib
 import json
 import math
 import random
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from murmur.privacy.envelope import Envelope
 from murmur.privacy.events import GaussianEvent, RandomizedResponseEvent, Release
 from murmur.privacy.ledger.chain import LedgerSigner
-from murmur.privacy.run_header import ServerKey
+from murmur.privacy.run_header import PlannedPhase, ServerKey
 from murmur.secure_sum.identity import new_identity, public_identity
 from tests.deploy.receipt_worlds import (
     ANY,
@@ -165,6 +166,80 @@ def test_lie_1_a_smaller_epsilon_than_that_of_the_charges(tmp_path, check):
     status, said = check(world.write())
     assert status == CONTRADICTED
     assert "client 1 (and 4 more) was charged releases that cost at least 1.99" in said
+
+
+@pytest.mark.parametrize(
+    "place, name, about",
+    [
+        (0, "proven_per_round", "epsilon proven per round against"),
+        (0, "proven_median", "epsilon proven median against"),
+        (0, "proven_least", "epsilon proven least against"),
+        (1, "proven_total", "epsilon proven against"),
+        (1, "assumed_total", "epsilon assumed against"),
+        (1, "assumed_per_round", "epsilon assumed per round against"),
+    ],
+)
+def test_lie_1_any_figure_that_is_smaller_than_what_was_charged(
+    tmp_path, check, place, name, about
+):
+    world = make(tmp_path, summed=True)
+    world.privacy["guarantees"][place][name] *= 0.999
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert accused(said) and all(about in line for line in accused(said))
+
+
+def test_lie_1_a_smaller_figure_of_one_client_and_of_one_accountant(tmp_path, check):
+    world = make(tmp_path)
+    guarantee = world.privacy["guarantees"][0]
+    guarantee["clients"]["3"] *= 0.9
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert all("epsilon proven against" in line for line in accused(said))
+    assert "client 3 was charged releases that cost at least 1.99" in said
+    guarantee["clients"]["3"] /= 0.9
+    guarantee["bounds"]["rdp"] = 1.9
+    status, said = check(world.write())
+    assert status == CONTRADICTED
+    assert "client 1 (and 4 more) was charged releases that cost at least 1.99" in said
+    assert "and 1.9 is stated" in said
+
+
+@pytest.mark.parametrize("name", ["proven_total", "proven_median", "proven_least"])
+def test_lie_1_a_figure_below_those_of_the_statements_own_clients(tmp_path, check, name):
+    world = make(tmp_path)
+    world.privacy["guarantees"][0][name] *= 0.9
+    status, said = check(world.write(without=world.clients))
+    assert status == CONTRADICTED
+    assert "the releases of clients cost at least 1.99" in said
+
+
+def test_a_median_is_not_that_of_the_receipts_where_some_are_missing(tmp_path, check):
+    world = make(tmp_path)
+    few = make(tmp_path, rounds=1).privacy["guarantees"][0]["proven_total"]
+    guarantee = world.privacy["guarantees"][0]
+    guarantee["clients"] |= dict.fromkeys("345", few)
+    guarantee |= {"proven_median": few, "proven_least": few}
+    for client in (3, 4, 5):
+        world.charged[client] = world.charged[client][:1]
+    status, said = check(world.write(without=[3, 4, 5]))
+    assert (status, accused(said)) == (AGREES, [])
+    status, said = check(world.write())
+    assert (status, accused(said)) == (SHOWN, [])
+
+
+def test_what_a_paper_claims_and_what_a_header_leaves_open_is_not_checked(tmp_path, check):
+    world = make(tmp_path)
+    world.privacy["guarantees"][0]["claimed_total"] = 0.5
+    status, said = check(world.write())
+    assert (status, accused(said)) == (UNCHECKABLE, [])
+    assert "epsilon claimed against a server that reads every message: 0.5 rests on" in said
+    assert check(tmp_path, "--against", "local")[0] == SHOWN
+    world.header = replace(world.header, phases=(PlannedPhase("train", 1, 4),))
+    world.privacy["guarantees"][0]["proven_per_round"] = 0.1
+    status, said = check(world.write(), "--against", "local")
+    assert (status, accused(said)) == (UNCHECKABLE, [])
+    assert "per round against a server that reads every message: 0.1: the header leaves it" in said
 
 
 def test_lie_2_one_client_is_asked_with_less_noise(tmp_path, check):
@@ -476,6 +551,51 @@ def test_where_cohorts_are_secret_receipts_are_upper_bounds(tmp_path, check):
     world.privacy = few.privacy
     status, said = check(world.write())
     assert (status, accused(said)) == (UNCHECKABLE, [])
+
+
+# Any Flower app ---------------------------------------------------------------------------------
+
+
+def under_flower(folder):
+    """A run of a Flower app: its roster has names, and each device calls its one client "0"."""
+    world = make(folder, summed=True)
+    world.header = replace(world.header, algorithm="flower")
+    keys = sorted(f"{public_identity(key).hex()}\n" for key in world.identities.values())
+    peers = hashlib.sha256("".join(keys).encode()).hexdigest()
+    world.write(without=world.clients)
+    for client in world.clients:
+        world.put(client, world.receipt(client, {"client": "0", "peers": peers}))
+    return world
+
+
+def test_a_receipt_of_a_flower_app_belongs_to_the_line_with_its_ledger(tmp_path, check):
+    world = under_flower(tmp_path)
+    status, said = check(tmp_path)
+    assert (status, accused(said)) == (SHOWN, [])
+    (tmp_path / "receipts" / "2.json").unlink()
+    status, said = check(tmp_path)
+    assert (status, "receipts of 4 of 5 agree; 2: the server's word" in said) == (AGREES, True)
+    stranger = replace(world, ledgers={**world.ledgers, 2: LedgerSigner.generate()})
+    world.put(2, stranger.receipt(2, {"client": "0"}))
+    status, said = check(tmp_path)
+    assert (status, "no ledger in the roster signed that" in said) == (CONTRADICTED, True)
+
+
+def test_two_receipts_of_one_ledger_of_a_flower_app_are_of_one_client(tmp_path, check):
+    world = under_flower(tmp_path)
+    world.put("2-again", world.receipt(2, {"client": "0", "statement": None}))
+    status, said = check(tmp_path)
+    assert status == CONTRADICTED
+    assert "client 2 has signed two after the same one: its ledger was put back" in said
+
+
+def test_in_other_runs_a_receipt_belongs_to_the_line_that_it_names(tmp_path, check):
+    world = make(tmp_path)
+    world.write()
+    world.put(2, world.receipt(2, {"client": "0"}))
+    status, said = check(tmp_path)
+    assert status == CONTRADICTED
+    assert "2.json: says that it is of client 0, and no ledger in the roster signed that" in said
 
 
 # Arithmetic -------------------------------------------------------------------------------------

@@ -58,6 +58,11 @@ def test_a_federation_of_separate_processes_finishes_and_charges_each_device(tmp
     for client in range(3):
         assert f"device {client}: 2 releases charged, ledger verified" in told.stdout
     honest, _, false = told.stdout.partition("device 0, understated.json:")
+    assert "questions: 2 asked: receipts of all 3 clients agree" in " ".join(honest.split())
+    assert "CONTRADICTED" not in honest
+    assert "was asked in round 2 (train), and the statement has no such round" in " ".join(
+        false.split()
+    )
     assert honest.count("this statement does not contradict what this device was asked") == 3
     assert false.count("was charged, and it has no question train in round 2") == 3
     assert false.count("the server asked, and its signature is in entry") == 3

@@ -19,8 +19,10 @@ from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import empirical_epsilon
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.ledger.chain import LedgerSigner
 from murmur.privacy.policy import Policy
 from murmur.privacy.policy_terms import GuardRules
+from murmur.privacy.receipt import Receipt
 from murmur.privacy.run_header import ServerKey
 from murmur.round.task import REFUSED, SIGNED
 from murmur_guard import guard as guarding
@@ -120,6 +122,20 @@ def test_an_apps_state_is_of_a_run_and_its_server(tmp_path, monkeypatch, keys):
     grid.superlink = "elsewhere.example:9092"
     assert served(grid, 6) == 1
     assert served(grid, 7, one) == 3  # whichever SuperLink it speaks through
+
+
+def test_a_guarded_device_gives_a_receipt_of_a_run_that_is_over(tmp_path, monkeypatch, keys):
+    grid = Federation(tmp_path, [bundle(COUNTING)])
+    folder = grid.guards[0].folder
+    with (folder / "policy.yaml").open("a") as policy:
+        policy.write("\nreceipts: run, sizes\n")
+    served(grid, 1, keys[0])
+    (path,) = tmp_path.glob("murmur-results/*/receipts/*.json")
+    signer = LedgerSigner.from_pem((folder / "ledger.sqlite.key").read_bytes())
+    receipt = Receipt.read(path.read_bytes(), signer.public_key)
+    assert [entry.round for entry in receipt.entries] == [1]
+    assert receipt.peers == "any" and receipt.statement is not None
+    assert grid.clocks[0].slept == [400.0]  # no app was called for it
 
 
 def test_a_signature_that_does_not_hold_opens_no_servers_state(tmp_path, monkeypatch, keys):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from fl_app.config.client_half import started_with
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.run import receipts
 from murmur.algorithms.privatekt.own_label_codec import OwnLabelCodec
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.envelope import Envelope
@@ -28,11 +28,11 @@ from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.receipt import RECEIPT_TYPE
 from murmur.privacy.run_header import PlannedPhase, RunHeader, ServerKey
+from murmur.round import receipts
 from murmur.round.host import Host
-from murmur.round.placement import Enrolment
 from murmur.round.signed import NO_SUM, QuestionSigner
 from murmur.round.statement_file import PREDICATE_TYPE
-from murmur.round.task import question
+from murmur.round.task import RECEIPTS, question
 from tests.fl_app.device.test_hostile_server import honest
 from tests.fl_app.device.test_non_interference import CASES
 from tests.fl_app.device.test_sum_rules import ON, HostileServer
@@ -87,14 +87,14 @@ class Server:
         if not statement:
             subjects = {"header": self.signer.signed.digest}
             statement = Envelope.of(PREDICATE_TYPE, subjects, {}, key or self.key).to_bytes()
-        return receipts.signed_request(statement, self.signer, Enrolment({b"": MINE}))
+        return receipts.signed_request(statement, self.signer, MINE)
 
     def collect(self, device, content=None):
         """Receipts by client, as the device gives them."""
         content = self.request() if content is None else content
         reply = device.ask(self.words(device, ()), content, "query", fresh=False)
-        assert list(reply.content) == [receipts.RECORD]
-        record = reply.content.config_records[receipts.RECORD]
+        assert list(reply.content) == [RECEIPTS]
+        record = reply.content.config_records[RECEIPTS]
         return dict(zip(record["clients"], record["receipts"], strict=True))
 
 
@@ -270,7 +270,7 @@ def test_every_refusal_is_the_same_empty_answer_and_closes_nothing(device, tmp_p
     answered(server, device)
     stranger = ServerKey.generate()
     forged = server.request()
-    forged[receipts.RECORD] = ConfigRecord({"statement": b"other"})
+    forged[RECEIPTS] = ConfigRecord({"statement": b"other"})
     more = server.request()
     more["task"] = ConfigRecord({"round": 1})
     unsigned = server.request()
@@ -305,15 +305,25 @@ def test_a_device_that_was_never_asked_gives_receipts_to_a_server_that_its_owner
     assert list(server.collect(device)) == ["3", "7"] and answered(server, device) == []
 
 
-def test_where_receipts_are_sent_names_and_sizes_are_those_of_the_devices(tmp_path):
+def test_a_server_keeps_receipts_of_those_who_live_where_it_has_asked_and_no_other():
+    """What a device says is a stranger's word: names, sizes and types."""
+    given = {"3": b"one", "4": b"not here", "../5": b"a path", "7": bytes(2 * 2**20 + 1)}
+    texts = ConfigRecord({"clients": ["3"], "receipts": ["text"]})
+    answers = [
+        receipts.answer({}),
+        receipts.answer(given),
+        RecordDict(),
+        RecordDict({RECEIPTS: ConfigRecord({"clients": "3"})}),
+        RecordDict({RECEIPTS: texts}),
+    ]
+
     class Grid:
-        def get_nodes(self):
-            return []
-
         def send_and_receive(self, messages, timeout):
-            return []
+            assert timeout == receipts.MAX_SECONDS
+            for message, content in zip(messages, answers, strict=True):
+                about = SimpleNamespace(src_node_id=message.metadata.dst_node_id)
+                yield SimpleNamespace(metadata=about, content=content, has_error=lambda: False)
 
-    receipts.collect(Grid(), Server().request(), Enrolment({}), tmp_path, 1.0)
-    answer = receipts.answer({"3": b"one", "4": b"not here", "../5": b"a path"})
-    assert receipts._given(answer, {"3", "5"}) == {"3": b"one"}
-    assert receipts._given(NOTHING, {"3"}) == {}
+    hosted = {node: {"3", "7"} for node in range(1, 6)}
+    found = receipts.collected(Grid(), Server().request(), hosted, "query", 1e6)
+    assert list(found) == [(2, "3", b"one")]

@@ -3,15 +3,18 @@
 The lies are those of docs/receipts.md; each has a statement that the server has signed.
 """
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from fl_app.cli import main
+from fl_app.tools import verify_mine
 from murmur.flower import private_grid
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import GaussianEvent
 from murmur.privacy.policy import Policy
+from murmur.privacy.receipt import RECEIPT_TYPE, RunEntries, receipt_of
 from murmur.privacy.run_header import PlannedPhase, ServerKey
 from murmur.round.asked_log import AskedLog
 from murmur.round.statement_file import (
@@ -22,6 +25,7 @@ from murmur.round.statement_file import (
 )
 from murmur.round.task import question_digest
 from murmur.secure_sum.terms import SumTerms
+from tests.deploy.receipt_worlds import verifier
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of
 from tests.murmur.flower.test_rounds import started
 from tests.murmur.round.test_signed import Signed, with_another_word
@@ -174,6 +178,67 @@ def test_a_server_that_asks_again_after_a_kill_states_it_once(run, tmp_path):
     assert log.read() == (run.statement.questions, ())
 
 
+def published(run, statement, folder):
+    """What a reader has of a run: a statement, everybody's receipts and the roster.
+
+    Returns:
+        The verifier's words for it.
+    """
+    envelope = statement.signed(KEY)
+    (folder / "receipts").mkdir()
+    (folder / "statement.json").write_bytes(envelope.to_bytes())
+    entries = RunEntries(run.ledger, "test")
+    lines = []
+    for client in ("0", "1"):
+        receipt = receipt_of(entries, client, statement=envelope.digest)
+        about = receipt.subjects, receipt.to_predicate()
+        signed = run.ledger.sign_envelope(RECEIPT_TYPE, *about)
+        (folder / "receipts" / f"{client}.json").write_bytes(signed.to_bytes())
+        lines.append(f"{client} - {run.ledger.header.key} a clinic\n")
+    (folder / "roster.txt").write_text("".join(lines))
+    return [str(folder), "--roster", str(folder / "roster.txt")]
+
+
+def test_evidence_shows_everybody_that_the_server_has_asked(run, tmp_path, capsys):
+    fewer = replace(run.statement, questions=run.statement.questions[:1])
+    words = published(run, fewer, tmp_path)
+    assert verifier.main(words) == 1
+    assert "So it says; no signature of the server is shown" in capsys.readouterr().out
+    found = []
+    for client in ("0", "1"):
+        path = tmp_path / "receipts" / f"{client}.evidence"
+        more = "--client", client, "--evidence", str(path)
+        status, said = verify(fewer, run.folder, capsys, *more)
+        assert status == 1 and "2 signatures of the server" in said
+        found.append(path.read_bytes())
+    assert found[0] == found[1]  # it tells nothing of whose it is
+    assert verifier.main(words) == 1
+    said = capsys.readouterr().out
+    assert (
+        "was asked in round 2 (train), and the statement has no such round. "
+        "The server has signed that question."
+    ) in said
+    assert "no signature of the server is shown" not in said
+
+
+def test_where_there_is_no_evidence_it_is_said_so(run, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "1.evidence"
+
+    def holds_not(*_):
+        raise ValueError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verify_mine, "require_signed_question", holds_not)
+        status, said = verify(run.statement, run.folder, capsys, "--evidence", str(path))
+    assert status == 2 and "the server's signature kept; nothing was written" in said
+    assert main(["verify", str(run.folder), "--evidence", str(path)]) == 2
+    assert "write --mine --state FOLDER" in capsys.readouterr().err
+    secret = Stated(tmp_path, secret=True)
+    status, said = verify(secret.statement, tmp_path, capsys, "--evidence", str(path))
+    assert status == 2 and "would tell in which rounds this device was drawn" in said
+    assert not path.exists()
+
+
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
     """Devices that pin the server's key, and its statement after a run with secure sums."""
@@ -201,6 +266,18 @@ def test_an_honest_run_with_secure_sums(masked, capsys):
     for one in statement.sums:
         assert len(one.keys) == len(one.confirmations) == 4
         assert SumTerms.from_dict(dict(one.opened)).terms_digest.hex() == one.terms
+
+
+def test_evidence_of_secure_sums_is_alike_on_all_devices(masked, tmp_path, capsys):
+    folder, statement = masked
+    found = set()
+    for place in ("0", "1"):
+        path = tmp_path / f"{place}.evidence"
+        assert verify(statement, folder / place, capsys, "--evidence", str(path))[0] == 0
+        found.add(path.read_bytes())
+    (content,) = found
+    asked = {(one.round, one.question, one.terms) for one in statement.sums}
+    assert {(line[1], line[3], line[4]) for line in json.loads(content)} == asked
 
 
 def with_sum(statement, **changed):
