@@ -84,7 +84,7 @@ class HookedModule(GradSampleModule):
 
         reached.register_hook(backwards)
 
-    def _take(self, layer: nn.Module, gradient: Tensor) -> bool:
+    def _take(self, layer: Any, gradient: Tensor) -> bool:
         """Leave a layer's gradients as the kernels make them; whether they could.
 
         Args:
