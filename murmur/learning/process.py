@@ -19,8 +19,8 @@ from threadpoolctl import ThreadpoolController
 KERNELS = "murmur.backends"
 """Entry points of packages that train by hand; everything runs without one, slower.
 
-``sequences`` trains plain sequences of layers, ``dpfl_bnn`` binary networks
-(packages/murmur-kernels).
+``sequences`` trains plain sequences of layers, ``dpfl_bnn`` binary networks, and ``clipping`` sums
+DP-SGD's gradients (packages/murmur-kernels).
 """
 MIN_LARGE_PARAMETERS = 2**22
 """Parameters of a model from which on memory counts for more than the time to make buffers anew."""
@@ -174,7 +174,7 @@ def has_kernels() -> bool:
 
 
 def has_compiler() -> bool:
-    """Tells whether kernels are installed, and llvmlite, which compiles a first block of them."""
+    """Tells whether kernels are installed, and llvmlite, which compiles some of them."""
     return has_kernels() and find_spec("llvmlite") is not None
 
 

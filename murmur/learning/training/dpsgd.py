@@ -14,9 +14,10 @@ PyTorch's kernels hold to that up to the last bits, which may depend on the size
 batches of a few fixed sizes (padded with examples of weight zero) keep even that rare. Where
 products are rounded to TF32 or bfloat16 it would be the first digits: refused (``precision``).
 
-The per-sample gradients are those of Opacus (``grad_samples``). Rounding towards zero lets no
-coordinate grow, so that one example adds an integer vector of norm at most ``SENSITIVITY`` to a
-sum, exactly, in any number of dimensions; and the sums are exact in whatever order they are made.
+The per-sample gradients are those of Opacus (``grad_samples``), summed by ``clipped_sums``.
+Rounding towards zero lets no coordinate grow, so that one example adds an integer vector of norm at
+most ``SENSITIVITY`` to a sum, exactly, in any number of dimensions; and the sums are exact in
+whatever order they are made.
 """
 
 import copy
@@ -34,6 +35,7 @@ from torch import Tensor, nn
 from murmur.learning.models import Dropout
 from murmur.learning.objective import CLASSIFICATION, Objective
 from murmur.learning.training import batches
+from murmur.learning.training.clipped_sums import ClippedSums, Gradients, Products, made
 from murmur.learning.training.losses import residuals
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.precision import require_float32
@@ -48,9 +50,6 @@ CHUNK_EXAMPLES = 64
 
 # Few different sizes of a batch, so that kernels are planned once.
 _PADDED = 16
-# A float32 norm of so many entries is off by less than their number times 2⁻²⁴, in whatever order.
-_COLUMNS = 1 << 12
-_SAFE = 1 - (_COLUMNS + 16) * 2.0**-24
 _FAR = 2  # pixels that an image is moved at most
 SHIFTS = sorted(
     itertools.product(range(-_FAR, _FAR + 1), repeat=2),
@@ -150,9 +149,10 @@ class DpSgd:
             noisy = perturb(total.to(torch.int64).numpy())
             gradient = torch.from_numpy(noisy * scale).to(flat.vector)
             flat.vector.sub_(gradient, alpha=self.learning_rate)
-            # A decay that grows, or the average would remember the first weights.
-            decay = min(self.average, (1 + step) / (10 + step))
-            averaged.lerp_(flat.vector, 1 - decay)
+            if self.average:
+                # A decay that grows, or the average would remember the first weights.
+                decay = min(self.average, (1 + step) / (10 + step))
+                averaged.lerp_(flat.vector, 1 - decay)
         if self.average:
             flat.vector.copy_(averaged)
 
@@ -199,6 +199,7 @@ class PerSampleGradients:
         # Opacus takes seconds to import, and most algorithms never clip per sample.
         from murmur.learning.training.grad_samples import HookedModule
 
+        self._sums = ClippedSums(flat.vector.device)
         kind = type(flat.module).__name__
         self._flat = flat
         self._objective = objective
@@ -211,7 +212,7 @@ class PerSampleGradients:
             parameter.grad = None
             parameter.data = _channels_last(parameter.data)
         try:
-            self._wrapped = HookedModule(self._module)
+            self._wrapped = HookedModule(self._module, self._sums.kernels)
         except ValueError as error:
             raise ValueError(f"model={kind}: {error}") from error
         self._first = _first(self._module)
@@ -230,12 +231,8 @@ class PerSampleGradients:
             y: targets (B, outputs).
             weights: (B, 1), which each gradient is multiplied by.
         """
-        with torch.enable_grad():
-            logits = self._wrapped(x)
-        # The loss's own value is not needed.
-        residual = residuals(self._objective, logits.detach(), y).mul_(weights)
-        torch.autograd.grad(logits, self._first, residual, allow_unused=True)
-        return _take_samples(self._module, len(x))
+        found = self._found(x, y, weights)
+        return {name: made(gradients) for name, gradients in found.items()}
 
     def clipped_sum(self, images: Tensor, targets: Tensor, norm: float, views: int = 1) -> Tensor:
         """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁸.
@@ -250,19 +247,27 @@ class PerSampleGradients:
         x, weights = _pad(images, self._flat.vector.device)
         y = torch.zeros(len(x), targets.shape[1], device=x.device)
         y[: len(targets)] = targets.to(x.device)
-        samples = self.samples(x, y, weights)
+        found = self._found(x, y, weights)
         if views > 1:
             count = len(images) // views
-            samples = {
-                name: rows[: count * views].view(count, views, -1).mean(dim=1)
-                for name, rows in samples.items()
+            found = {
+                name: made(gradients)[: count * views].view(count, views, -1).mean(dim=1)
+                for name, gradients in found.items()
             }
-        factors = _factors(list(samples.values()), norm)
-        total = torch.empty(self._flat.num_parameters, device=x.device)
+        factors = self._sums.factors(list(found.values()), norm, SENSITIVITY)
+        total = torch.zeros(self._flat.num_parameters, device=x.device)
         for name, view in self._flat.views(total).items():
-            steps = samples[name].mul_(factors).trunc_()
-            view.copy_(steps.sum(dim=0).view(view.shape))
+            self._sums.add(found[name], factors, view)
         return total.double().cpu()
+
+    def _found(self, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Gradients]:
+        """``samples``, but that a linear layer's may be unmade."""
+        with torch.enable_grad():
+            logits = self._wrapped(x)
+        # The loss's own value is not needed.
+        residual = residuals(self._objective, logits.detach(), y).mul_(weights)
+        torch.autograd.grad(logits, self._first, residual, allow_unused=True)
+        return _take_samples(self._module, len(x))
 
 
 def without_dropout(flat: FlatModel) -> nn.Module:
@@ -318,31 +323,20 @@ def trained(module: nn.Module) -> list[Tensor]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
-    """The per-sample gradients (count, entries) that Opacus left, by parameter; 0 where none."""
-    samples = {}
+def _take_samples(module: nn.Module, count: int) -> dict[str, Gradients]:
+    """The per-sample gradients that the backward pass left, by parameter; 0 where none."""
+    samples: dict[str, Gradients] = {}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        found: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
+        found: Gradients | None = parameter.grad_sample  # type: ignore[attr-defined]
         if found is None:  # no output depends on it
             found = torch.zeros(count, parameter.numel(), device=parameter.device)
-        samples[name] = found.reshape(count, -1)  # of a single number, too
+        if not isinstance(found, Products) or len(found.inputs) != count:
+            found = made(found).reshape(count, -1)  # of a single number, too
+        samples[name] = found
         parameter.grad_sample = None  # type: ignore[attr-defined]
     return samples
-
-
-def _factors(gradients: list[Tensor], norm: float) -> Tensor:
-    """Factors that bring each example's gradient to the grid, within 2¹⁸ steps: (B, 1)."""
-    parts = [part for gradient in gradients for part in gradient.split(_COLUMNS, dim=1)]
-    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts]).double()
-    lengths = torch.linalg.vector_norm(norms, dim=0)
-    broken = ~torch.isfinite(lengths)
-    if broken.any():
-        for gradient in gradients:
-            gradient[broken] = 0
-        lengths[broken] = 0
-    return (SENSITIVITY * _SAFE / lengths.clamp_(min=norm)).float()[:, None]
 
 
 def _pad(images: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:

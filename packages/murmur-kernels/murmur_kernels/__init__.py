@@ -1,6 +1,6 @@
 """Hand-written gradients, a compiled block and bfloat16, behind Murmur's ``Backend`` protocol.
 
-Murmur finds ``sequences`` and ``dpfl_bnn`` by entry points of the group ``murmur.backends``.
-``stages`` are the layers, ``fused`` the first block as machine code, ``lockstep`` many tiny clients
-at once.
+Murmur finds ``sequences``, ``dpfl_bnn`` and ``clipping`` by entry points of the group
+``murmur.backends``. ``stages`` are the layers, ``fused`` the first block as machine code,
+``lockstep`` many tiny clients at once. ``clipping`` sums DP-SGD's gradients.
 """

@@ -15,15 +15,15 @@ Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which write
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from murmur_kernels import machine
 from murmur_kernels.stages import Affine, Stage, move, pair
 
 _LANES = 8  # of the narrowest vector
@@ -182,49 +182,25 @@ def compiled(block: FusedBlock) -> Kernels:
 
     By llvmlite for the processor at hand (extra ``fast``).
     """
-    from llvmlite import binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten()
-    )
-    module = binding.parse_assembly(_Source(block).text)
-    passes = binding.create_pass_builder(
-        machine, binding.create_pipeline_tuning_options(speed_level=1)
-    )
-    passes.getModulePassManager().run(module, passes)
-    engine = binding.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
+    engine = machine.engine_of(_Source(block).text)
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
     forward, backward = map(engine.get_function_address, ("forward", "backward"))
     return Kernels(signature(forward), signature(backward), engine)
 
 
-class _Source:
+class _Source(machine.Source):
     """LLVM's representation of both kernels; Python's loops are what is unrolled.
 
-    In its methods ``b`` is llvmlite's builder, which adds instructions one after the other, and
-    what they return stands for a value of the running program; a *chunk* is as many channels as a
-    vector has lanes.
+    A *chunk* is as many channels as a vector has lanes.
 
     Args:
         block: the layers.
     """
 
     def __init__(self, block: FusedBlock) -> None:
-        from llvmlite import ir
-
-        self.ir = ir
+        super().__init__(2 * _LANES if block.channels % (2 * _LANES) == 0 else _LANES)
         self.block = block
-        self.lanes = 2 * _LANES if block.channels % (2 * _LANES) == 0 else _LANES
-        self.real = ir.FloatType()
-        self.byte = ir.IntType(8)
-        self.integer = ir.IntType(64)
-        self.vector = ir.VectorType(self.real, self.lanes)
-        self.codes = ir.VectorType(self.byte, self.lanes)
-        self.zero = ir.Constant(self.vector, [0.0] * self.lanes)
-        self.module = ir.Module()
+        self.codes = self.ir.VectorType(self.byte, self.lanes)
 
     @property
     def text(self) -> str:
@@ -233,26 +209,20 @@ class _Source:
         self._backward()
         return str(self.module)
 
-    @cached_property
-    def _fma(self) -> Any:
-        """a·b + c in every lane, rounded once."""
-        kind = self.ir.FunctionType(self.vector, [self.vector] * 3)
-        return self.ir.Function(self.module, kind, f"llvm.fma.v{self.lanes}f32")
-
     def _forward(self) -> None:
         """The kernel ``forward`` (see ``Kernels``): each 2×2 window of sums stays in registers."""
         block = self.block
-        b, (batch, images, weights, bias, y, places) = self._function("forward")
-        with self._loop(b, batch) as image, self._loop(b, block.channels // self.lanes) as chunk:
-            channel = b.mul(chunk, self._int(self.lanes))
-            with self._loop(b, block.pooled[0]) as row, self._loop(b, block.pooled[1]) as column:
+        b, (batch, images, weights, bias, y, places) = self.function("forward")
+        with self.loop(b, batch) as image, self.loop(b, block.channels // self.lanes) as chunk:
+            channel = b.mul(chunk, self.constant(self.lanes))
+            with self.loop(b, block.pooled[0]) as row, self.loop(b, block.pooled[1]) as column:
                 pixel = self._window(b, images, image, row, column)
                 sums = [self.zero] * len(_CORNERS)
                 for number, (c, i, j) in enumerate(block.taps):
-                    weight = self._load(b, weights, self._tap(b, number, channel))
+                    weight = self.load(b, weights, self._tap(b, number, channel))
                     for at, (down, right) in enumerate(_CORNERS):
                         value = pixel(c, i + down, j + right)
-                        sums[at] = b.call(self._fma, [value, weight, sums[at]])
+                        sums[at] = b.call(self.fma, [value, weight, sums[at]])
                 # Among equals the first in reading order, as in PyTorch.
                 best = sums[0]
                 place = self._code(0)
@@ -260,22 +230,22 @@ class _Source:
                     larger = b.fcmp_ordered(">", sums[at], best)
                     best = b.select(larger, sums[at], best)
                     place = b.select(larger, self._code(at), place)
-                best = b.fadd(best, self._load(b, bias, channel))
+                best = b.fadd(best, self.load(b, bias, channel))
                 if block.relu:
                     dead = b.fcmp_ordered("<=", best, self.zero)
                     best = b.select(dead, self.zero, best)
                     place = b.select(dead, self._code(_DEAD), place)
                 there = self._output(b, image, row, column, channel)
-                self._store(b, best, y, there)
-                self._store(b, place, places, there, self.codes)
+                self.store(b, best, y, there)
+                self.store(b, place, places, there, self.codes)
         b.ret_void()
 
     def _backward(self) -> None:
         block = self.block
-        b, (batch, images, dy, places, dweights, dbias) = self._function("backward")
+        b, (batch, images, dy, places, dweights, dbias) = self.function("backward")
         area = block.kernel[0] * block.kernel[1]
-        with self._loop(b, batch) as image, self._loop(b, block.channels // self.lanes) as chunk:
-            channel = b.mul(chunk, self._int(self.lanes))
+        with self.loop(b, batch) as image, self.loop(b, block.channels // self.lanes) as chunk:
+            channel = b.mul(chunk, self.constant(self.lanes))
             # The sums of one image and input channel fit the registers.
             for first in range(0, len(block.taps), area):
                 taps = block.taps[first : first + area]
@@ -283,13 +253,13 @@ class _Source:
                 for cell in sums:
                     b.store(self.zero, cell)
                 with (
-                    self._loop(b, block.pooled[0]) as row,
-                    self._loop(b, block.pooled[1]) as column,
+                    self.loop(b, block.pooled[0]) as row,
+                    self.loop(b, block.pooled[1]) as column,
                 ):
                     pixel = self._window(b, images, image, row, column)
                     there = self._output(b, image, row, column, channel)
-                    gradient = self._load(b, dy, there)
-                    place = self._load(b, places, there, self.codes)
+                    gradient = self.load(b, dy, there)
+                    place = self.load(b, places, there, self.codes)
                     shares = [
                         b.select(b.icmp_unsigned("==", place, self._code(at)), gradient, self.zero)
                         for at in range(len(_CORNERS))
@@ -298,7 +268,7 @@ class _Source:
                         total = b.load(cell)
                         for share, (down, right) in zip(shares, _CORNERS, strict=True):
                             value = pixel(c, i + down, j + right)
-                            total = b.call(self._fma, [value, share, total])
+                            total = b.call(self.fma, [value, share, total])
                         b.store(total, cell)
                     alive = b.icmp_unsigned("!=", place, self._code(_DEAD))
                     b.store(
@@ -309,33 +279,6 @@ class _Source:
                 if first == 0:
                     self._add(b, sums[-1], dbias, channel)
         b.ret_void()
-
-    def _function(self, name: str) -> tuple[Any, Any]:
-        """The builder and the arguments of a kernel: a number and five addresses."""
-        ir = self.ir
-        kinds = [self.integer, *[ir.PointerType(self.byte)] * 5]
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
-        for argument in function.args[1:]:
-            argument.add_attribute("noalias")
-        return ir.IRBuilder(function.append_basic_block()), function.args
-
-    @contextmanager
-    def _loop(self, b: Any, count: Any) -> Iterator[Any]:
-        """Builds a loop over the yielded index, run ``count`` times, at least once."""
-        before = b.block
-        head = b.append_basic_block()
-        after = b.append_basic_block()
-        b.branch(head)
-        b.position_at_end(head)
-        index = b.phi(self.integer)
-        index.add_incoming(self._int(0), before)
-        yield index
-        following = b.add(index, self._int(1))
-        index.add_incoming(following, b.block)
-        if isinstance(count, int):
-            count = self._int(count)
-        b.cbranch(b.icmp_unsigned("<", following, count), head, after)
-        b.position_at_end(after)
 
     def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
         """Returns the reader of pixels relative to a window's upper left corner.
@@ -348,58 +291,31 @@ class _Source:
         """
         height, width = self.block.image
         depth = self.block.channels_in
-        line = b.add(b.mul(image, self._int(height)), b.mul(row, self._int(2)))
-        corner = b.add(b.mul(line, self._int(width)), b.mul(column, self._int(2)))
-        origin = b.mul(corner, self._int(depth))
-        number = self.ir.IntType(32)
-        nowhere = self.ir.Constant(self.vector, self.ir.Undefined)
-        everywhere = self.ir.Constant(self.ir.VectorType(number, self.lanes), [0] * self.lanes)
+        line = b.add(b.mul(image, self.constant(height)), b.mul(row, self.constant(2)))
+        corner = b.add(b.mul(line, self.constant(width)), b.mul(column, self.constant(2)))
+        origin = b.mul(corner, self.constant(depth))
 
         @cache
         def pixel(c: int, y: int, x: int) -> Any:
-            offset = b.add(origin, self._int((y * width + x) * depth + c))
-            value = self._load(b, images, offset, self.real)
-            lane = b.insert_element(nowhere, value, self.ir.Constant(number, 0))
-            return b.shuffle_vector(lane, nowhere, everywhere)
+            offset = b.add(origin, self.constant((y * width + x) * depth + c))
+            return self.in_every_lane(b, self.load(b, images, offset, self.real))
 
         return pixel
 
     def _output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
         """Offset of a pooled output's first channel of a chunk."""
         height, width = self.block.pooled
-        line = b.add(b.mul(image, self._int(height)), row)
-        place = b.add(b.mul(line, self._int(width)), column)
-        return b.add(b.mul(place, self._int(self.block.channels)), channel)
+        line = b.add(b.mul(image, self.constant(height)), row)
+        place = b.add(b.mul(line, self.constant(width)), column)
+        return b.add(b.mul(place, self.constant(self.block.channels)), channel)
 
     def _tap(self, b: Any, number: int, channel: Any) -> Any:
         """Offset of a chunk of one tap's weights."""
-        return b.add(self._int(number * self.block.channels), channel)
-
-    def _address(self, b: Any, base: Any, offset: Any, kind: Any) -> tuple[Any, int]:
-        """A typed address at ``offset`` elements from ``base``, and the bytes of an element."""
-        size = 4
-        if kind is self.codes:
-            size = 1
-        address = b.gep(base, [b.mul(offset, self._int(size))])
-        return b.bitcast(address, self.ir.PointerType(kind)), size
-
-    def _load(self, b: Any, base: Any, offset: Any, kind: Any = None) -> Any:
-        """The value at ``offset``; a vector of reals unless ``kind`` says otherwise."""
-        address, size = self._address(b, base, offset, kind or self.vector)
-        return b.load(address, align=size)
-
-    def _store(self, b: Any, value: Any, base: Any, offset: Any, kind: Any = None) -> None:
-        """Write ``value`` at ``offset``; a vector of reals unless ``kind`` says otherwise."""
-        address, size = self._address(b, base, offset, kind or self.vector)
-        b.store(value, address, align=size)
+        return b.add(self.constant(number * self.block.channels), channel)
 
     def _add(self, b: Any, cell: Any, base: Any, offset: Any) -> None:
         """Add what is in ``cell`` to the reals at ``offset``."""
-        self._store(b, b.fadd(self._load(b, base, offset), b.load(cell)), base, offset)
-
-    def _int(self, value: int) -> Any:
-        """A constant of 64 bits."""
-        return self.ir.Constant(self.integer, value)
+        self.store(b, b.fadd(self.load(b, base, offset), b.load(cell)), base, offset)
 
     def _code(self, value: int) -> Any:
         """A constant byte in every lane: a corner of a window, or none."""
