@@ -28,11 +28,14 @@ from murmur.privacy.statement import Statement
 VERIFIER = ROOT / "deploy" / "verify_statement.py"
 DEFAULTS = [1_000, 100]  # clients, phases
 MIXTURES = {
-    "labels beside Gaussian noise": ({("RandomizedResponse", 1.5, 10): 40}, 0.5),
-    "labels of two kinds": ({("RandomizedResponse", 1.5, 10): 40, ("Pure", 0.71): 9}, 0.0),
-    "steps of DP-SGD": ({("Sampled", 0.02, 1.1, 0.0): 2_000}, 0.0),
-    "counts with Laplace noise": ({("Laplace", 3.0, 0): 20}, 0.0),
-    "votes": ({("DiscreteGaussian", 20.0, 2.0, True): 50}, 0.0),
+    "labels beside Gaussian noise": {
+        ("RandomizedResponse", 1.5, 10): 40,
+        ("Sampled", 1.0, 2.0, 0.0): 1,
+    },
+    "labels of two kinds": {("RandomizedResponse", 1.5, 10): 40, ("Pure", 0.71): 9},
+    "steps of DP-SGD": {("Sampled", 0.02, 1.1, 0.0): 2_000},
+    "counts with Laplace noise": {("Laplace", 3.0, 0): 20},
+    "votes": {("DiscreteGaussian", 20.0, 2.0, True): 50},
 }
 
 
@@ -117,12 +120,12 @@ def mixtures() -> list[tuple[str, float, float]]:
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    module.by_losses({("Pure", 1.0): 2}, 0.0, 1e-5, True)
+    module.by_losses({("Pure", 1.0): 2}, 1e-5, True)
     rows = []
-    for name, (counts, mu) in MIXTURES.items():
+    for name, counts in MIXTURES.items():
         begun = time.process_time()
-        value = module.by_losses(counts, mu, 1e-5, True)
-        module.by_losses(counts, mu, 1e-5, False)
+        value = module.by_losses(counts, 1e-5, True)
+        module.by_losses(counts, 1e-5, False)
         rows.append((name, value, time.process_time() - begun))
     return rows
 
