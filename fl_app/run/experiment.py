@@ -503,6 +503,7 @@ class Experiment:
         named = (*TASK_SCORES.get(self.config.task, ("accuracy",)), *self.strategy.setup.metrics)
         scores = {name: final[name] for name in named if final.get(name) is not None}
         card = model_card(images.dataset.name, about, plain, scores, images.dataset.named)
+        about["order"] = list(self.trainer.flat.views(self.trainer.flat.vector))
         model_folder.write(self.folder.path, weights, about, people.fitted, card)
         model_folder.check(self.folder.path, test, people.dataset.test.images, self.trainer)
 

@@ -184,7 +184,11 @@ def write(
     fitted: Fitted | None,
     card: str,
 ) -> None:
-    """Write weights, fitted features and card of ``run`` below its ``model/``."""
+    """Write weights, fitted features and card of ``run`` below its ``model/``.
+
+    ``about``: the metadata (``describe``), and ``order``: the names of the weights that are the
+    model's flat vector, in its order. By these ``deploy/verify_statement.py`` knows it again.
+    """
     folder = run / FOLDER
     owner_only_folder(folder)
     if isinstance(fitted, Components):

@@ -4,10 +4,12 @@ A device refuses a second header of a run, so the first one lies in the run's fo
 is asked, and a resumed run goes on under it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fl_app.config.client_half import settings_of
 from fl_app.config.errors import ConfigError
+from fl_app.config.settings import FederationSettings
 from fl_app.run.validated import ValidatedRun
 from murmur.files import replace_file
 from murmur.privacy.roster import Roster
@@ -16,6 +18,7 @@ from murmur.round.signed import QuestionSigner
 
 HEADER = "header.json"
 KEY = "server.key"
+MAX_NAMES = 10  # of a list in an error
 
 
 def signer_of(run: ValidatedRun, name: str) -> QuestionSigner | None:
@@ -26,10 +29,16 @@ def signer_of(run: ValidatedRun, name: str) -> QuestionSigner | None:
         name: the run's, for people.
 
     Raises:
-        ConfigError: the key's file holds none, or the header in the folder is damaged.
+        ConfigError: the key's file holds none, the roster is not that of the run's clients or
+            nobody signs it, or the header in the folder is damaged.
     """
     key = _key(run)
     if key is None:
+        if run.federation.roster is not None:
+            raise ConfigError(
+                f"federation.roster={run.federation.roster}: needs federation.server_key=FILE, "
+                "which signs its digest"
+            )
         return None
     header = header_of(run, name, key)
     path = run.folder.path / HEADER
@@ -66,21 +75,41 @@ def header_of(run: ValidatedRun, name: str, key: ServerKey) -> RunHeader:
         secret=cohorts.kind == "poisson",
         phases=tuple(strategy.rounds.planned_phases(run.clients.client.purposes)),
         settings=settings_of(run.config),
-        roster=_roster(run.federation.roster),
+        roster=_roster(run.federation),
         successions=key.successions,
     )
 
 
-def _roster(path: str | None) -> str | None:
-    """Digest of the roster in the file ``path``; ConfigError where it holds none."""
+def _roster(federation: FederationSettings) -> str | None:
+    """Digest of the configured roster; ConfigError where it does not name the run's clients."""
+    path = federation.roster
     if path is None:
         return None
     try:
-        return Roster.load(path).digest
+        roster = Roster.load(path)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"federation.roster={path}: {error}; each line has NAME SUM_KEY LEDGER_KEY OWNER"
         ) from error
+    count = federation.num_clients
+    clients = dict.fromkeys(map(str, range(count)))
+    missing = [name for name in clients if name not in roster.by_name]
+    others = [name for name in roster.by_name if name not in clients]
+    if missing or others:
+        raise ConfigError(
+            f"federation.roster={path}: must name the run's clients, 0 to {count - 1}: it lacks "
+            f"{_listed(missing)} and has {_listed(others)} beside them; correct the file, or "
+            f"federation.num_clients={count}"
+        )
+    return roster.digest
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of ``names``, and how many others there are."""
+    shown = ", ".join(names[:MAX_NAMES]) or "none"
+    if len(names) > MAX_NAMES:
+        shown += f" and {len(names) - MAX_NAMES} more"
+    return shown
 
 
 def _key(run: ValidatedRun) -> ServerKey | None:

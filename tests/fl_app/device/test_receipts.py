@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_app.config.client_half import started_with
@@ -42,6 +42,10 @@ KEY = ServerKey.generate()
 GIVES = "receipts: run, sizes\n"
 NOTHING = receipts.answer({})
 MASKED = "fedavg, masked"
+SLOW = (
+    *(MASKED, "fedavg, distributed", "nbafl", "scaffold", "dpsgd_fedavg", "gradient_rounds"),
+    *("kd_dpfl", "kd_dpfl, labels"),
+)
 
 
 class FailedError(Exception):
@@ -193,35 +197,43 @@ def shifted(offset):
 count = itertools.count()
 
 
-@pytest.mark.parametrize("name", [*CASES, MASKED])
-@settings(
-    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    seeds=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)),
-    failing=st.tuples(st.booleans(), st.booleans()),
-    killed=st.tuples(st.booleans(), st.booleans()),
-)
-def test_payloads_tell_nothing_of_data_noise_clock_failures_or_kills(
-    tmp_path, name, seeds, failing, killed
-):
+def require_alike(folder, name, examples):
+    """Two devices give the same payloads, in so many examples of how they differ."""
     policy = OPEN if name == MASKED else CASES[name].policy
     server = Server()
-    found = []
-    for which in range(2):
+
+    def payloads(seed, failing, killed):
         with pytest.MonkeyPatch.context() as patch:
-            device = twin(tmp_path / f"{next(count)}", policy, seeds[which])
-            rng = np.random.default_rng(seeds[which])
-            lives(device, server, name, rng, failing[which], killed[which], patch)
+            device = twin(folder / f"{next(count)}", policy, seed)
+            lives(device, server, name, np.random.default_rng(seed), failing, killed, patch)
             charged = device.charged()
             given_now = server.collect(device)
             assert server.collect(device) == given_now
-            assert device.charged() == charged
+            assert charged and device.charged() == charged
             require_silent(device, given_now)
-        found.append({c: Envelope.read(content).payload for c, content in given_now.items()})
-    assert found[0] == found[1]
-    assert list(found[0]) == [str(client) for client in MINE]
-    assert charged
+        return {c: Envelope.read(content).payload for c, content in given_now.items()}
+
+    pasts = st.tuples(st.integers(0, 2**32), st.booleans(), st.booleans())
+
+    @settings(max_examples=examples, deadline=None)
+    @given(one=pasts, other=pasts)
+    def alike(one, other):
+        found = payloads(*one)
+        assert payloads(*other) == found
+        assert list(found) == [str(client) for client in MINE]
+
+    alike()
+
+
+@pytest.mark.parametrize("name", [*CASES, MASKED])
+def test_payloads_tell_nothing_of_data_noise_clock_failures_or_kills(tmp_path, name):
+    require_alike(tmp_path, name, 2 if name in SLOW else 3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [*CASES, MASKED])
+def test_payloads_tell_nothing_in_many_examples(tmp_path, name):
+    require_alike(tmp_path, name, 25)
 
 
 def require_silent(device, found):

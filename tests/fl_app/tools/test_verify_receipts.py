@@ -8,6 +8,7 @@ import pytest
 
 from fl_app.tools import verify, verify_receipts
 from tests.deploy.receipt_worlds import make
+from tests.fl_app.running import run_inline
 from tests.wheels import CORE, built
 
 
@@ -48,6 +49,23 @@ def test_a_report_says_whose_word_it_is(tmp_path):
     assert verify_receipts.whose_word(folder, roster).startswith("CONTRADICTED")
     (folder / "statement.json").write_text("{")
     assert "cannot be read" in verify_receipts.whose_word(folder, roster)
+
+
+def test_the_model_that_a_run_leaves_is_that_of_its_statement(tmp_path, capfd):
+    run = run_inline(tmp_path / "run", "strategy=fedavg", "federation.num_rounds=1")
+    model = run.path / "model" / "model.safetensors"
+    words = [str(run.path), "--arithmetic", "--model"]
+    assert verify.main([*words, str(model)]) == 0
+    assert "model: it was in no question: the server's word;" in capfd.readouterr().out
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(content)
+    assert verify.main([*words, str(other)]) == 1
+    assert "is another model than the statement's" in capfd.readouterr().out
+    other.write_bytes(content[:40])
+    assert verify.main([*words, str(other)]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from murmur.privacy.events import (
     ShuffledEvent,
     Unit,
 )
-from murmur.privacy.ledger import Charge, Ledger
+from murmur.privacy.ledger import Charge, Ledger, batch
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.neighbours import STEPS, Neighbours, common
 from tests.murmur.privacy.ledger.ledger_cases import digest
@@ -177,6 +177,33 @@ def test_a_third_party_gets_the_same_epsilon(ledger, tmp_path, kind):
     for client in (7, 8):
         spent = epsilon(ledger.spent(client), 1e-5).epsilon
         assert plain["clients"][str(client)]["epsilon"] == pytest.approx(spent, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_ledger_whose_runs_are_closed_is_verified(ledger, tmp_path, kind):
+    body = json.dumps({"clients": ["7"], "peers": "seen", "statement": None})
+    assert ledger.close_run('a run, with "quotes"', body) == body
+    ledger.close_run("never asked")
+    ledger.charge([Charge(7, "another", 1, "train", digest(9), LABELS)])
+    ledger.store_reply(digest(9), b"reply")
+    ledger.close_run("another")
+    path = tmp_path / f"export.{kind}"
+    path.write_text(exported(ledger, kind), newline="")
+    done = verify(path, "--id", ledger.id)
+    assert done.returncode == 0, done.stderr
+    clients = json.loads(done.stdout)["clients"]
+    assert {client: c["releases"] for client, c in clients.items()} == {"7": 4, "8": 2}
+
+
+def test_a_charge_after_its_run_was_closed_is_wrong(ledger, tmp_path, monkeypatch):
+    ledger.close_run('a run, with "quotes"')
+    monkeypatch.setattr(batch, "is_closed", lambda log, run: False)
+    ledger.charge([Charge(7, 'a run, with "quotes"', 9, "train", digest(9), LABELS)])
+    path = tmp_path / "export.csv"
+    path.write_text(exported(ledger), newline="")
+    done = verify(path)
+    assert done.returncode == 1
+    assert "charges what was charged or closed before" in done.stderr
 
 
 @pytest.mark.parametrize("what", EVENTS)
