@@ -4,6 +4,7 @@ Both train one client's model, the CNN of KD-DPFL or an MLP 784–256–10, on i
 both with Poisson lots and noise; here the noise is discrete, from AES, on exact integer sums, there
 floating-point, from PyTorch. Times are processor seconds, which other programs on the machine
 disturb least. The table gives the median over the repetitions, and of the ratios within one.
+``--plain`` leaves out murmur-kernels, which tells what they gain.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from murmur.learning import process
 from murmur.learning.models import cnn_tanh, mlp
 from murmur.learning.process import keep_heap, take_over
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
@@ -117,9 +119,12 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--lots", type=int, nargs="+", default=[50, 250])
     parser.add_argument("--json", action="store_true", help="the first model and lot alone")
+    parser.add_argument("--plain", action="store_true", help="without murmur-kernels")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    if options.plain:
+        process.KERNELS = "none"
     take_over()
     keep_heap()
     if options.json:
