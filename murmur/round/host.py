@@ -168,7 +168,7 @@ class Host:
             self.site.policy.require_valid(datetime.now(UTC))
             tasks = self._tasks(content)
             asked = self._asked(tasks[0], content, kind)
-            if asked.header is not None:
+            if asked.header is not None and tasks[0].message is not None:
                 server = asked.header.header.server
                 tasks = [replace(task, server=server) for task in tasks]
             request = request_digest(self.site.run, facts.algorithm, facts.noise, content)

@@ -78,8 +78,8 @@ class Task:
             answers once for each (run, round, purpose), and each answer is charged by itself.
         message: All that was sent, for foreign code that reads more than a task
             (``murmur.round.host``).
-        server: Public key, in hex, of the server that has signed the question, which was verified;
-            empty where none has.
+        server: Beside ``message``: the public key, in hex, of the server that has signed the
+            question, which was verified; empty where none has.
     """
 
     round: int

@@ -230,7 +230,7 @@ def test_payloads_tell_nothing_of_data_noise_clock_failures_or_kills(tmp_path, n
     require_alike(tmp_path, name, 2 if name in SLOW else 3)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*CASES, MASKED])
 def test_payloads_tell_nothing_in_many_examples(tmp_path, name):
     require_alike(tmp_path, name, 25)
