@@ -113,7 +113,7 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(
     assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     [states] = (node.site.folder / "clients/secure_sum").glob("*.states")
-    _, *clients = unframed(states.read_bytes())
+    _, _, *clients = unframed(states.read_bytes())
     left = [unframed(entry[8:])[-1] for entry in clients]
     assert left == [b""] * 6  # no secret is left
 

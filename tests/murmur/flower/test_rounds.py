@@ -240,7 +240,7 @@ def test_two_runs_at_once_on_the_same_devices_both_count(tmp_path, phase, monkey
 
 def state_in(file):
     """The state of the first client in a file of states; empty where its sum is over."""
-    _, entry, *_ = unframed(file.read_bytes())
+    _, _, entry, *_ = unframed(file.read_bytes())
     return unframed(entry[8:])[-1]
 
 
