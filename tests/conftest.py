@@ -85,12 +85,18 @@ THOROUGH = (
 
 @pytest.hookimpl(tryfirst=True)  # before marks are selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark and sort by ``THOROUGH``; the rest stays as it is."""
+    """Mark and sort by ``THOROUGH``; the rest stays as it is.
+
+    Single thorough tests of other modules are long ones, and come first.
+    """
     place = {Path(__file__).parents[1] / name: number for number, name in enumerate(THOROUGH)}
     for item in items:
         if item.path in place:
             item.add_marker("thorough")
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    last = len(place)
+    items.sort(
+        key=lambda item: place.get(item.path, -1 if item.get_closest_marker("thorough") else last)
+    )
 
 
 def pytest_collection_finish() -> None:
