@@ -222,11 +222,8 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
         for client in ledger.clients()
     ]
     if options.json:
-        print(
-            json.dumps(
-                {"id": ledger.id, "key": ledger.header.key, "delta": options.delta, "clients": rows}
-            )
-        )
+        about = {"id": ledger.id, "key": ledger.header.key, "delta": options.delta}
+        print(json.dumps({**about, "clients": rows}))
         return
     _print_table(
         f"charged to each client, at delta={options.delta:g}, {_AGAINST} (times in UTC)", rows

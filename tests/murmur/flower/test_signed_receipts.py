@@ -125,3 +125,14 @@ def test_a_round_that_is_left_out_is_found_and_a_closed_run_answers_no_more(tmp_
 def test_a_roster_without_a_key_that_signs_it_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"roster='roster\.txt': needs server_key=FILE"):
         started(None, roster="roster.txt")
+
+
+def test_a_run_that_is_over_is_not_lost_with_its_receipts(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    monkeypatch.setattr("murmur.round.receipts.signed_request", broken)
+    run = world.run()
+    assert (run / "statement.json").exists() and not (run / "receipts").exists()
+
+
+def broken(*args):
+    raise ConnectionError("the SuperLink is gone")
