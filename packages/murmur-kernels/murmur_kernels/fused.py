@@ -55,7 +55,7 @@ class FusedBlock:
 
     @classmethod
     def beginning(
-        cls, layers: Sequence[nn.Module], shape: Sequence[int], later: bool = False
+        cls, layers: Sequence[object], shape: Sequence[int], later: bool = False
     ) -> "FusedBlock | None":
         """The block at the beginning of a supported sequence, or of the rest of one.
 

@@ -64,9 +64,9 @@ class PooledStage(Stage):
         self._places = torch.empty(
             batch, *block.pooled, block.channels, dtype=torch.uint8, device=self._weight.device
         )
-        self._y = out
         if out is None or not out[0].is_contiguous():
-            self._y = torch.empty_like(self._places, dtype=self._weight.dtype)
+            out = torch.empty_like(self._places, dtype=self._weight.dtype)
+        self._y = out
         self._gradient = self._weight.new_empty(block.channels, *block.kernel, block.channels_in)
         self._bias_gradient = torch.empty_like(self._bias)
         windows = math.prod(block.pooled)
