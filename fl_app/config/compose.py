@@ -52,7 +52,7 @@ from fl_app.config.instantiate import require
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
-from murmur.compat.hydra_parser import apart_from_hydras_main
+from murmur.compat.hydra_parser import apart_from_hydras_main, reading_by_libyaml
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -446,7 +446,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
     more = [f"file://{folder}" for folder in roots()[1:]]
     if more:
         overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
-    with _composing, apart_from_hydras_main():
+    with _composing, apart_from_hydras_main(), reading_by_libyaml():
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(roots()[0])):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)
