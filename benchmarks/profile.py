@@ -94,7 +94,7 @@ def products(case: Case) -> list[tuple[float, float]]:
     module = case.trainer().flat.module.eval()
     found = []
 
-    def note(layer: nn.Module, _: object, y: torch.Tensor) -> None:
+    def note(layer: nn.Conv2d | nn.Linear, _: object, y: torch.Tensor) -> None:
         weights = layer.weight.numel()
         places = y[0, 0].numel() if y.dim() == 4 else 1
         found.append((2e-9 * weights * places * case.batch_size, 4e-6 * weights))
@@ -117,10 +117,11 @@ def table(case: Case, speed: float, copy: float) -> Iterator[str]:
     found: Seconds = defaultdict(lambda: defaultdict(list))
     with timed(found):
         trainer = case.trainer()
-        how = {"batch_size": case.batch_size, "epochs": EPOCHS, "lr": 1e-3}
-        trainer.train(images, labels, rng=rng, **how)  # to warm up
-        start = time.process_time()
-        trainer.train(images, labels, rng=rng, **how)
+        for _ in range(2):  # once to warm up
+            start = time.process_time()
+            trainer.train(
+                *(images, labels), rng=rng, batch_size=case.batch_size, epochs=EPOCHS, lr=1e-3
+            )
     step = 1e3 * (time.process_time() - start) / (EPOCHS * -(-EXAMPLES // case.batch_size))
     most = max(len(seconds["forward"]) for seconds in found.values())
     layers = iter(products(case))
