@@ -30,14 +30,13 @@ from typing import Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.plugins import is_own, own_part
 from murmur.settings import allowed_by, field_hints
 
-_STRICT = ConfigDict(strict=True)  # nothing is converted
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 
@@ -194,17 +193,10 @@ def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
         if key not in parameters and not takes_any:
             raise ConfigError(f"{path}.{key}={value}: unknown; {nearest(key, parameters)}")
         hint = hints.get(key, Any)
-        if hint is not Any and not is_settings(hint):  # which has checked itself
-            _require(f"{path}.{key}", value, hint, _adapter(factory, key))
+        if not is_settings(hint):  # which has checked itself
+            require(f"{path}.{key}", value, hint)
 
 
-@functools.cache
-def _adapter(factory: Any, name: str) -> TypeAdapter:
-    """Checks values of a parameter; making it takes longer than a hundred checks."""
-    return TypeAdapter(_hints(factory)[name], config=_STRICT)
-
-
-@functools.cache
 def _hints(factory: Any) -> dict[str, Any]:
     """The annotation of each parameter, with its range, by name; Any where there is none."""
     if is_settings(factory):
@@ -229,12 +221,21 @@ def require(key: str, value: Any, hint: Any) -> None:
     Raises:
         ConfigError: "key=value: must be ...".
     """
-    _require(key, value, hint, TypeAdapter(hint, config=_STRICT))
-
-
-def _require(key: str, value: Any, hint: Any, adapter: TypeAdapter) -> None:
     try:
-        adapter.validate_python(value)
+        _adapter(hint).validate_python(value)
     except ValidationError as error:
         faults = [fault["type"] for fault in error.errors()]
         raise ConfigError(f"{key}={value}: must {allowed_by(hint, faults)}") from error
+
+
+def _adapter(hint: Any) -> TypeAdapter:
+    """Returns what checks values against ``hint``; to make one takes half a millisecond."""
+    try:
+        return _kept_adapter(hint)
+    except TypeError:  # a class of the user's own may have hints that cannot be hashed
+        return _kept_adapter.__wrapped__(hint)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept_adapter(hint: Any) -> TypeAdapter:
+    return TypeAdapter(hint, config={"strict": True})
