@@ -178,6 +178,21 @@ def test_avx2_has_the_bits_of_avx512(name, request):
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("name", ["cnn_16", "cnn_privatekt"])
+def test_a_later_block_has_the_same_bits_in_wider_vectors(name, monkeypatch):
+    build, shape = CASES[name]
+    results = []
+    for wide in (False, True):
+        monkeypatch.setattr(pooled.machine, "has_avx512", lambda wide=wide: wide)
+        pooled.compiled.cache_clear()
+        module = build(input_shape=shape, num_classes=10)
+        initialise(module, np.random.default_rng(0))
+        flat = FlatModel(module)
+        results.append(gradient(ManualBackend(flat, shape, fused=True), flat, *batch(shape, 5)))
+    pooled.compiled.cache_clear()
+    assert torch.equal(*results)
+
+
 def test_what_has_no_gradient_is_left_out_and_nothing_else():
     build, shape = CASES["cnn_privatekt, ReLU"]
     module = build(input_shape=shape, num_classes=10)
