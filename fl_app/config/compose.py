@@ -22,7 +22,6 @@ import difflib
 import functools
 import json
 import math
-import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -113,7 +112,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         return _complete(config, words, choices)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
-    config = pickle.loads(_base_bytes(conf, choices))
+    config = copy.deepcopy(_base_here(conf, choices))
     for override in values:
         key = override.key_or_group
         adds = _is_within(key, opened)
@@ -273,9 +272,7 @@ def finished(config: DictConfig) -> DictConfig:
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
         check_run(config)
-        for node in (config, *config.values()):
-            if isinstance(node, DictConfig):
-                node.pop(SERVER_MAY_SET, None)
+        _drop_server_may_set(config)
         decide_threat(config)
         config.dataset.pop(OWN_FEATURES, None)
         OmegaConf.resolve(config)
@@ -421,9 +418,19 @@ def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
 
 
 @functools.lru_cache(maxsize=64)
-def _base_bytes(conf: Roots, choices: tuple[str, ...]) -> bytes:
-    """``_base``, to make copies from: in a sixth of the time that ``copy.deepcopy`` takes."""
-    return pickle.dumps(_base(conf, choices))
+def _base_here(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
+    """``_base`` without ``server_may_set``, the half that only devices read; not to be changed."""
+    config = copy.deepcopy(_base(conf, choices))
+    OmegaConf.set_struct(config, False)
+    _drop_server_may_set(config)
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+def _drop_server_may_set(config: DictConfig) -> None:
+    for node in (config, *config.values()):
+        if isinstance(node, DictConfig):
+            node.pop(SERVER_MAY_SET, None)
 
 
 @functools.lru_cache(maxsize=64)
