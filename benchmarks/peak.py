@@ -27,12 +27,13 @@ _FACTORIES: dict[str, Callable[..., torch.nn.Module]] = {
 }
 
 
-def measure() -> dict[str, float]:
-    """GFLOP/s of matrix products and GB/s of a copy, on all cores: the best of several.
+def measure(threads: int | None = None) -> dict[str, float]:
+    """GFLOP/s of matrix products and GB/s of a copy, the best of several.
 
-    Without ``bf16`` on a processor that would emulate it.
+    ``threads``: of the products; None: on all cores. Without ``bf16`` on a processor that would
+    emulate it.
     """
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(threads or os.cpu_count() or 1)
     found = {"fp32": _products(torch.float32)}
     if has_bfloat16():
         found["bf16"] = _products(torch.bfloat16)

@@ -1,11 +1,13 @@
-"""Local training against a plain PyTorch loop: ``python -m benchmarks.training [--models ...]``.
+"""Local training against a plain PyTorch loop.
+
+    python -m benchmarks.training [--models NAME ...] [--inductor]
 
 Same model, same data in memory, same batch sizes, one thread each. The plain loop is what anybody
 writes: shuffled indices, ``cross_entropy``, ``backward``, ``torch.optim.SGD``, no ``DataLoader``.
-Against it ``Trainer`` as it is without extras, and with ``compute.fused``,
-and with bfloat16 where model and processor can. Each lives in a process
-of its own, since the heap's settings concern a whole process, and they take turns; a figure is the
-median of the processor's time over the repeats. Prints Markdown.
+Against it ``Trainer`` as it is without extras, and with ``compute.fused``, and with bfloat16 where
+model and processor can. ``--inductor`` adds the plain loop by ``torch.compile``, which needs a C++
+compiler. Each lives in a process of its own, since the heap's settings concern a whole process, and
+they take turns; a figure is the median of the processor's time over the repeats. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import argparse
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -84,8 +86,13 @@ CASES = {
 }
 
 
-def plain(case: Case) -> Callable[[], object]:
-    """The loop that anybody writes, with PyTorch's own layers in their usual order."""
+def plain(case: Case, compiled: bool = False) -> Callable[[], object]:
+    """The loop that anybody writes, with PyTorch's own layers in their usual order.
+
+    Args:
+        case: what to train.
+        compiled: by ``torch.compile``.
+    """
     layers = list(case.build()(case.input_shape, 10).children())
     for index, layer in enumerate(layers):
         if isinstance(layer, Dropout):
@@ -95,6 +102,8 @@ def plain(case: Case) -> Callable[[], object]:
         elif isinstance(layer, models.Flatten):
             layers[index] = nn.Flatten()
     module = nn.Sequential(*layers)
+    if compiled:
+        module.compile()
     optimiser = torch.optim.SGD(module.parameters(), lr=1e-3)
     images, labels = (torch.from_numpy(array) for array in case.data())
 
@@ -132,7 +141,9 @@ COMPETITORS: dict[str, Callable[[Case], Callable[[], object]]] = {
     "Trainer": ours,
     "fused": partial(ours, fused=True),
     "fused, bf16": partial(ours, fused=True, precision="auto"),
+    "torch.compile": partial(plain, compiled=True),
 }
+USUAL = [name for name in COMPETITORS if name != "torch.compile"]
 
 
 def serve(name: str, connection: Connection) -> None:
@@ -148,18 +159,20 @@ def serve(name: str, connection: Connection) -> None:
         connection.send(time.process_time() - start)
 
 
-def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
+def measure(
+    names: list[str], repeats: int, competitors: Sequence[str] = USUAL
+) -> dict[str, dict[str, float]]:
     """Median milliseconds per step, by case and competitor."""
     context = multiprocessing.get_context("spawn")
     ends: dict[str, Connection] = {}
     workers = []
-    for competitor in COMPETITORS:
+    for competitor in competitors:
         ends[competitor], theirs = context.Pipe()
         workers.append(context.Process(target=serve, args=(competitor, theirs), daemon=True))
         workers[-1].start()
     result: dict[str, dict[str, float]] = {}
     for name in names:
-        seconds: dict[str, list[float]] = {competitor: [] for competitor in COMPETITORS}
+        seconds: dict[str, list[float]] = {competitor: [] for competitor in competitors}
         for _ in range(repeats):
             for competitor, end in ends.items():
                 end.send(name)
@@ -179,15 +192,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--inductor", action="store_true", help="torch.compile, too")
     arguments = parser.parse_args()
+    sides = list(COMPETITORS) if arguments.inductor else USUAL
     capability = torch.backends.cpu.get_cpu_capability()
     print(f"{describe_machine('torch')}; {capability}; one thread\n")
-    heads = [f"{name}, ms per step" for name in COMPETITORS]
-    print(f"| model | batch | {' | '.join(heads)} | plain / last |")
+    heads = [f"{name}, ms per step" for name in sides]
+    print(f"| model | batch | {' | '.join(heads)} | plain / fused, bf16 |")
     print("|---" * (len(heads) + 3) + "|")
-    for name, times in measure(arguments.models, arguments.repeats).items():
-        figures = " | ".join(f"{times[competitor]:.3f}" for competitor in COMPETITORS)
-        gain = times["plain"] / list(times.values())[-1]
+    for name, times in measure(arguments.models, arguments.repeats, sides).items():
+        figures = " | ".join(f"{times[side]:.3f}" for side in sides)
+        gain = times["plain"] / times["fused, bf16"]
         print(f"| {name} | {CASES[name].batch_size} | {figures} | {gain:.1f}x |")
 
 

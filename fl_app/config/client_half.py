@@ -4,7 +4,6 @@ Server, devices and simulated clients each have a configuration of their own. Th
 where these values of it are the same (``fl_app.device.agreement`` compares them before a run).
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Iterator
@@ -79,26 +78,31 @@ def leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
 
     Settings of the server alone are left out.
     """
-    config = with_knobs(config)
+    plain = with_knobs(config, resolve=True)
     for place in READ:
-        for key, value in flat({place: as_plain(OmegaConf.select(config, place))}).items():
+        node: Any = plain
+        for part in place.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        for key, value in flat({place: node}).items():
             if not key.startswith(_SERVERS):
                 yield key, value
 
 
-def with_knobs(config: DictConfig) -> DictConfig:
-    """``config`` in which both clients have what they take from their group, as conf/ would say it.
+def with_knobs(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
+    """Plain ``config`` in which both clients have what they take from their group.
 
-    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
+    Args:
+        config: the whole configuration, which is not changed.
+        resolve: whether interpolations are resolved. Without, a client whose constructor takes
+            ``K`` has ``${strategy.K}``, as conf/ would say it.
     """
-    found = copy.deepcopy(config)
-    OmegaConf.set_readonly(found, False)
-    OmegaConf.set_struct(found, False)
+    found: dict[str, Any] = as_plain(config, resolve)
     for group in ("strategy", "evaluation"):
-        client = as_plain(found[group].client, resolve=False)
-        if client is not None:
-            for knob in instantiate.knobs_of(client, found[group], group):
-                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
+        own = found[group]
+        if own["client"] is None:
+            continue
+        for knob in instantiate.knobs_of(own["client"], own, group):
+            own["client"][knob] = own[knob] if resolve else f"${{{group}.{knob}}}"
     return found
 
 

@@ -22,6 +22,7 @@ import difflib
 import functools
 import json
 import math
+import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ from fl_app.config.instantiate import require
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
-from murmur.compat.hydra_parser import apart_from_hydras_main
+from murmur.compat.hydra_parser import apart_from_hydras_main, reading_by_libyaml
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -112,7 +113,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         return _complete(config, words, choices)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
-    config = copy.deepcopy(_base(conf, choices))
+    config = pickle.loads(_base_bytes(conf, choices))
     for override in values:
         key = override.key_or_group
         adds = _is_within(key, opened)
@@ -420,6 +421,12 @@ def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
 
 
 @functools.lru_cache(maxsize=64)
+def _base_bytes(conf: Roots, choices: tuple[str, ...]) -> bytes:
+    """``_base``, to make copies from: in a sixth of the time that ``copy.deepcopy`` takes."""
+    return pickle.dumps(_base(conf, choices))
+
+
+@functools.lru_cache(maxsize=64)
 def _composed(conf: Roots, choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     """``_base``, and the file of each group that is in it."""
     try:
@@ -439,7 +446,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
     more = [f"file://{folder}" for folder in roots()[1:]]
     if more:
         overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
-    with _composing, apart_from_hydras_main():
+    with _composing, apart_from_hydras_main(), reading_by_libyaml():
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(roots()[0])):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)

@@ -203,7 +203,7 @@ class ComputeSettings:
         device: of PyTorch.
         stack: clients that a node trains at once; with 1, only where that changes no bit.
         mixed_precision: products in bfloat16 in the training of such a stack.
-        fused: whether a first convolution and its pooling are one compiled kernel, on a processor.
+        fused: whether convolutions are compiled with their pooling, on a processor.
         precision: of the convolutions after the first, on a processor.
     """
 

@@ -256,7 +256,7 @@ def _read(base: DictConfig) -> set[str]:
 
     Begins with the places that it is known to read, and follows each ``${...}`` in them.
     """
-    plain = OmegaConf.to_container(with_knobs(base))
+    plain = with_knobs(base)
     found = set(READ)
     waiting = list(READ)
     while waiting:

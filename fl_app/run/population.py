@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import compose, errors, groups, instantiate, settings
+from fl_app.config.once import once
 from murmur.learning.data.cells import nfc
 from murmur.learning.data.class_counts import label_counts
 from murmur.learning.data.datasets import DataError, Dataset
@@ -156,6 +157,7 @@ def _digests(description: str) -> dict[str, str]:
     return digests_of(_dataset(description))
 
 
+@once
 def described(config: DictConfig, *more: str) -> str:
     """All settings of a population in YAML, and ``more`` groups: equal ones are equal texts."""
     keys = ("task", "dataset", "partition", "federation", "seed", *more)
@@ -493,6 +495,7 @@ def _read(node: DictConfig, task: str) -> Dataset:
     return dataset
 
 
+@once
 def _reader_settings(node: DictConfig, task: str) -> str:
     """Returns a reader's settings in YAML: ``unseen`` is a matter of splits, not of readers.
 

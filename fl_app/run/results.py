@@ -45,6 +45,7 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config import renamed
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
+from fl_app.config.once import once
 from fl_app.config.overrides import flat
 from fl_app.run.provenance import read_mapping, versions
 from fl_app.run.scores import row_scores
@@ -338,6 +339,7 @@ def row_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, allow_nan=False) + "\n"
 
 
+@once
 def config_text(config: DictConfig) -> str:
     """Returns the text of ``config.yaml``."""
     return OmegaConf.to_yaml(config)

@@ -8,8 +8,9 @@ runs on one thread, so that results do not depend on the number of cores.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Blocks = Iterable[tuple[int, NDArray[np.float32]]]  # first row, what the map gives
 
 BLOCK_IMAGES = 512  # images at a time; always the same, so that a row's bits are, too
 _FORMAT = 1  # of kept features: raise it when their computation changes
@@ -229,11 +231,7 @@ class Features:
 
     def apply(self, fitted: Fitted, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features (N, d, 1, 1) of ``images`` (N, C, H, W); ``fitted`` with this map."""
-        out = np.empty((len(images), fitted.size, 1, 1), np.float32)
-        with one_thread():
-            for start, rows in _blocks(self.map, images):
-                out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
-        return out
+        return _projected(fitted, _blocks(self.map, images), len(images))
 
     def rows(
         self, fitted: Fitted, images: NDArray[np.float32], blanks: Blanks
@@ -302,7 +300,12 @@ def featured(
     fitted: Fitted | None
     if dataset.train.images.nbytes < _MIN_CACHED_BYTES and not features.slow:
         fitted = features.fit(pool)
-        return with_components(dataset, features, fitted), fitted
+        named = _NamedMap(features.name, features.map)
+        parts = [
+            _projected(fitted, _kept_blocks(named, part), len(part))
+            for part in (dataset.train, dataset.test)
+        ]
+        return _with(dataset, features, fitted, *parts), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
     if not folder.is_dir():
         fitted = features.fit(pool)
@@ -360,6 +363,30 @@ def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> 
         state.update(repr(images.shape).encode())
         state.update(np.ascontiguousarray(images).data)
     return state.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class _NamedMap:
+    """``Features.map`` by ``Features.name``: equal names are equal maps."""
+
+    name: str
+    map: FeatureMap = field(compare=False)
+
+
+@lru_cache(maxsize=2)  # training and test images
+def _kept_blocks(named: _NamedMap, part: Examples) -> Blocks:
+    """``_blocks`` of images that must not change; runs of other seeds only fit other components."""
+    with one_thread():
+        return list(_blocks(named.map, part.images))
+
+
+def _projected(fitted: Fitted, blocks: Blocks, count: int) -> NDArray[np.float32]:
+    """Features (count, d, 1, 1) of what the map gives."""
+    out = np.empty((count, fitted.size, 1, 1), np.float32)
+    with one_thread():
+        for start, rows in blocks:
+            out[start : start + len(rows), :, 0, 0] = fitted.project(rows)
+    return out
 
 
 def _blocks(

@@ -154,7 +154,7 @@ def backend_for(
     Args:
         flat: the model.
         input_shape: (channels, height, width).
-        fused: whether a first convolution may be compiled with what follows it.
+        fused: whether a convolution may be compiled with what follows it.
         precision: ``bf16`` to compute in bfloat16; ``auto``: where model and processor can.
         objective: the task; hand-written gradients and a model's own are those of cross-entropy.
 

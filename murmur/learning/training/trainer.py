@@ -46,8 +46,8 @@ class Trainer:
             (``Backend.lockstep``), of tiny models on a CPU only.
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
-        fused: whether a network's first convolution, its pooling and its activation are computed
-            by one compiled kernel, where installed kernels can.
+        fused: whether a convolution, its pooling and its activation are compiled together, where
+            installed kernels can.
         objective: the task. Without classes there are no kernels and no ``stack``.
 
     Attributes:

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from murmur_kernels import machine
 from murmur_kernels.stages import Affine, Stage, move, pair
 
-_LANES = 8  # of the narrowest vector
+LANES = 8  # of the narrowest vector
 _MAX_WINDOW_TAPS = 25  # taps of a channel, which are to fit the registers
 _MAX_FILTER_TAPS = 75  # taps of all channels
-_CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
-_DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
+CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
+DEAD = len(CORNERS)  # the place written where ReLU lets no gradient through
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,30 @@ class FusedBlock:
     relu: bool
 
     @classmethod
-    def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> "FusedBlock | None":
-        """The block at the beginning of a supported sequence.
+    def beginning(
+        cls, layers: Sequence[object], shape: Sequence[int], later: bool = False
+    ) -> "FusedBlock | None":
+        """The block at the beginning of a supported sequence, or of the rest of one.
 
         Args:
             layers: of the sequence.
-            shape: (H, W, C) of its images.
+            shape: (H, W, C) of the first one's input.
+            later: whether other layers come before (``pooled``).
 
         Returns:
-            None where it does not begin with a small, plain convolution and halving pooling.
+            None where it does not begin with a plain convolution and halving pooling, or where the
+            sequence's first one is not small.
         """
-        first, pool = layers[:2]
-        if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
+        first = layers[0]
+        if not isinstance(first, nn.Conv2d) or not isinstance(layers[1], nn.MaxPool2d):
             return None
         kernel = pair(first.kernel_size)
         area = math.prod(kernel)
-        plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
-        small = area <= _MAX_WINDOW_TAPS and area * first.in_channels <= _MAX_FILTER_TAPS
-        if not plain or not small or first.out_channels % _LANES:
+        fits = area <= _MAX_WINDOW_TAPS and area * first.in_channels <= _MAX_FILTER_TAPS
+        if later:
+            fits = first.in_channels % LANES == 0
+        plain = first.stride == first.dilation == (1, 1) and pair(layers[1].kernel_size) == (2, 2)
+        if not plain or not fits or first.out_channels % LANES:
             return None
         height, width, channels = shape
         vertical, horizontal = pair(first.padding)  # type: ignore[arg-type]
@@ -188,19 +194,64 @@ def compiled(block: FusedBlock) -> Kernels:
     return Kernels(signature(forward), signature(backward), engine)
 
 
-class _Source(machine.Source):
-    """LLVM's representation of both kernels; Python's loops are what is unrolled.
+class BlockSource(machine.Source):
+    """Writes kernels of a block; Python's loops are what is unrolled.
 
     A *chunk* is as many channels as a vector has lanes.
+
+    Args:
+        block: the layers.
+        lanes: of a vector.
+    """
+
+    def __init__(self, block: FusedBlock, lanes: int) -> None:
+        super().__init__(lanes)
+        self.block = block
+        self.codes = self.ir.VectorType(self.byte, lanes)
+
+    def winner(self, b: Any, corners: Sequence[Any], bias: Any) -> tuple[Any, Any]:
+        """The output of a window's four ``corners``, and which of them it is."""
+        # Among equals the first in reading order, as in PyTorch.
+        best = corners[0]
+        place = self.code(0)
+        for at in range(1, len(CORNERS)):
+            larger = b.fcmp_ordered(">", corners[at], best)
+            best = b.select(larger, corners[at], best)
+            place = b.select(larger, self.code(at), place)
+        best = b.fadd(best, bias)
+        if self.block.relu:
+            dead = b.fcmp_ordered("<=", best, self.zero)
+            best = b.select(dead, self.zero, best)
+            place = b.select(dead, self.code(DEAD), place)
+        return best, place
+
+    def corner(self, b: Any, image: Any, row: Any, column: Any, size: tuple[int, int]) -> Any:
+        """Number of the pixel at a window's upper left, in images of ``size``."""
+        height, width = size
+        line = b.add(b.mul(image, self.constant(height)), b.mul(row, self.constant(2)))
+        return b.add(b.mul(line, self.constant(width)), b.mul(column, self.constant(2)))
+
+    def output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
+        """Offset of a pooled output's channel."""
+        height, width = self.block.pooled
+        line = b.add(b.mul(image, self.constant(height)), row)
+        place = b.add(b.mul(line, self.constant(width)), column)
+        return b.add(b.mul(place, self.constant(self.block.channels)), channel)
+
+    def code(self, value: int) -> Any:
+        """A constant byte in every lane: a corner of a window, or none."""
+        return self.ir.Constant(self.codes, [value] * self.lanes)
+
+
+class _Source(BlockSource):
+    """LLVM's representation of both kernels.
 
     Args:
         block: the layers.
     """
 
     def __init__(self, block: FusedBlock) -> None:
-        super().__init__(2 * _LANES if block.channels % (2 * _LANES) == 0 else _LANES)
-        self.block = block
-        self.codes = self.ir.VectorType(self.byte, self.lanes)
+        super().__init__(block, 2 * LANES if block.channels % (2 * LANES) == 0 else LANES)
 
     @property
     def text(self) -> str:
@@ -217,25 +268,14 @@ class _Source(machine.Source):
             channel = b.mul(chunk, self.constant(self.lanes))
             with self.loop(b, block.pooled[0]) as row, self.loop(b, block.pooled[1]) as column:
                 pixel = self._window(b, images, image, row, column)
-                sums = [self.zero] * len(_CORNERS)
+                sums = [self.zero] * len(CORNERS)
                 for number, (c, i, j) in enumerate(block.taps):
                     weight = self.load(b, weights, self._tap(b, number, channel))
-                    for at, (down, right) in enumerate(_CORNERS):
+                    for at, (down, right) in enumerate(CORNERS):
                         value = pixel(c, i + down, j + right)
                         sums[at] = b.call(self.fma, [value, weight, sums[at]])
-                # Among equals the first in reading order, as in PyTorch.
-                best = sums[0]
-                place = self._code(0)
-                for at in range(1, len(_CORNERS)):
-                    larger = b.fcmp_ordered(">", sums[at], best)
-                    best = b.select(larger, sums[at], best)
-                    place = b.select(larger, self._code(at), place)
-                best = b.fadd(best, self.load(b, bias, channel))
-                if block.relu:
-                    dead = b.fcmp_ordered("<=", best, self.zero)
-                    best = b.select(dead, self.zero, best)
-                    place = b.select(dead, self._code(_DEAD), place)
-                there = self._output(b, image, row, column, channel)
+                best, place = self.winner(b, sums, self.load(b, bias, channel))
+                there = self.output(b, image, row, column, channel)
                 self.store(b, best, y, there)
                 self.store(b, place, places, there, self.codes)
         b.ret_void()
@@ -244,12 +284,12 @@ class _Source(machine.Source):
         block = self.block
         b, (batch, images, dy, places, dweights, dbias) = self.function("backward")
         area = block.kernel[0] * block.kernel[1]
+        sums = [b.alloca(self.vector) for _ in range(area + 1)]  # the last is the bias's
         with self.loop(b, batch) as image, self.loop(b, block.channels // self.lanes) as chunk:
             channel = b.mul(chunk, self.constant(self.lanes))
             # The sums of one image and input channel fit the registers.
             for first in range(0, len(block.taps), area):
                 taps = block.taps[first : first + area]
-                sums = [b.alloca(self.vector) for _ in (*taps, "bias")]
                 for cell in sums:
                     b.store(self.zero, cell)
                 with (
@@ -257,20 +297,20 @@ class _Source(machine.Source):
                     self.loop(b, block.pooled[1]) as column,
                 ):
                     pixel = self._window(b, images, image, row, column)
-                    there = self._output(b, image, row, column, channel)
+                    there = self.output(b, image, row, column, channel)
                     gradient = self.load(b, dy, there)
                     place = self.load(b, places, there, self.codes)
                     shares = [
-                        b.select(b.icmp_unsigned("==", place, self._code(at)), gradient, self.zero)
-                        for at in range(len(_CORNERS))
+                        b.select(b.icmp_unsigned("==", place, self.code(at)), gradient, self.zero)
+                        for at in range(len(CORNERS))
                     ]
                     for (c, i, j), cell in zip(taps, sums, strict=False):
                         total = b.load(cell)
-                        for share, (down, right) in zip(shares, _CORNERS, strict=True):
+                        for share, (down, right) in zip(shares, CORNERS, strict=True):
                             value = pixel(c, i + down, j + right)
                             total = b.call(self.fma, [value, share, total])
                         b.store(total, cell)
-                    alive = b.icmp_unsigned("!=", place, self._code(_DEAD))
+                    alive = b.icmp_unsigned("!=", place, self.code(DEAD))
                     b.store(
                         b.fadd(b.load(sums[-1]), b.select(alive, gradient, self.zero)), sums[-1]
                     )
@@ -289,10 +329,9 @@ class _Source(machine.Source):
         Returns:
             (channel, y, x) -> the pixel in every lane, read once each.
         """
-        height, width = self.block.image
+        _, width = self.block.image
         depth = self.block.channels_in
-        line = b.add(b.mul(image, self.constant(height)), b.mul(row, self.constant(2)))
-        corner = b.add(b.mul(line, self.constant(width)), b.mul(column, self.constant(2)))
+        corner = self.corner(b, image, row, column, self.block.image)
         origin = b.mul(corner, self.constant(depth))
 
         @cache
@@ -302,13 +341,6 @@ class _Source(machine.Source):
 
         return pixel
 
-    def _output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
-        """Offset of a pooled output's first channel of a chunk."""
-        height, width = self.block.pooled
-        line = b.add(b.mul(image, self.constant(height)), row)
-        place = b.add(b.mul(line, self.constant(width)), column)
-        return b.add(b.mul(place, self.constant(self.block.channels)), channel)
-
     def _tap(self, b: Any, number: int, channel: Any) -> Any:
         """Offset of a chunk of one tap's weights."""
         return b.add(self.constant(number * self.block.channels), channel)
@@ -316,7 +348,3 @@ class _Source(machine.Source):
     def _add(self, b: Any, cell: Any, base: Any, offset: Any) -> None:
         """Add what is in ``cell`` to the reals at ``offset``."""
         self.store(b, b.fadd(self.load(b, base, offset), b.load(cell)), base, offset)
-
-    def _code(self, value: int) -> Any:
-        """A constant byte in every lane: a corner of a window, or none."""
-        return self.ir.Constant(self.codes, [value] * self.lanes)

@@ -28,6 +28,13 @@ def engine_of(text: str) -> Any:
     return engine
 
 
+def has_avx512() -> bool:
+    """Whether the processor has vectors of 16 reals, and 32 registers for them."""
+    from llvmlite import binding
+
+    return bool(binding.get_host_cpu_features().get("avx512f"))
+
+
 class Source:
     """Writes a module of LLVM's representation.
 

@@ -34,6 +34,7 @@ from murmur_kernels.half import (
     half_parameters,
 )
 from murmur_kernels.lockstep import Lockstep, can_lock
+from murmur_kernels.pooled import PooledStage
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
 PLANS_KEPT = 8
@@ -174,7 +175,7 @@ class ManualBackend(StagedBackend):
     Args:
         flat: the model.
         input_shape: (channels, height, width).
-        fused: whether a first convolution and what follows it is compiled as one stage, on a CPU.
+        fused: whether a convolution and the pooling behind it are compiled as one stage, on a CPU.
         half: whether layers after the first that gain by it compute in bfloat16.
     """
 
@@ -207,11 +208,10 @@ class ManualBackend(StagedBackend):
             first = self._layers[0][1]
             assert isinstance(first, nn.Linear)
             self._width = first.in_features + (first.bias is not None)
-        elif fused and flat.vector.is_cpu:
-            name, _, shape = self._layers[0]
-            block = FusedBlock.beginning(list(flat.module.children()), shape)
-            if block is not None:
-                self._layers[: block.size] = [(name, block, shape)]
+        later = self._layers[1:]
+        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
+        if fused and flat.vector.is_cpu:
+            self._layers = self._fused()
         # Convolutions whose bias is added after the pooling that follows.
         self._late = {
             name
@@ -221,9 +221,24 @@ class ManualBackend(StagedBackend):
             and layer.bias is not None
             and not stages.is_strided(layer)
         }
-        later = self._layers[1:]
-        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
         self._plan = lru_cache(PLANS_KEPT)(self._build)
+
+    def _fused(self) -> list[tuple[str, nn.Module | FusedBlock, torch.Size]]:
+        """The layers, each convolution and what follows it as one block where a kernel can."""
+        found: list[tuple[str, nn.Module | FusedBlock, torch.Size]] = []
+        left = list(self._layers)
+        while left:
+            name, _, shape = left[0]
+            block = None
+            if name not in self._half:
+                layers = [layer for _, layer, _ in left]
+                block = FusedBlock.beginning(layers, shape, later=bool(found))
+            if block is None:
+                found.append(left.pop(0))
+            else:
+                found.append((name, block, shape))
+                del left[: block.size]
+        return found
 
     def batch_buffer(self, count: int) -> tuple[Tensor, Tensor]:
         """See ``Backend``: what the first stage takes; where that is rows, each may end in a 1."""
@@ -269,7 +284,7 @@ class ManualBackend(StagedBackend):
         for name, layer, _ in self._layers:
             if isinstance(layer, FusedBlock):
                 parameters = stages.affine(own, name)
-                calls.append(FusedStage(layer, parameters, parameters, batch).infer)
+                calls.append(_block_stage(layer, parameters, parameters, batch, not calls).infer)
             elif isinstance(layer, nn.ReLU) and calls:
                 calls.append(torch.relu_)  # what it is given is read by nobody else
             elif isinstance(layer, nn.Linear | nn.Conv2d):
@@ -347,7 +362,7 @@ class ManualBackend(StagedBackend):
         name, layer, _ = self._layers[index]
         own = stages.affine(self._parameters, name)
         if isinstance(layer, FusedBlock):
-            return FusedStage(layer, own, moved, size[0])
+            return _block_stage(layer, own, moved, size[0], index == 0, out)
         if isinstance(layer, nn.Linear):
             if name in self._half:
                 return HalfLinearStage(own, moved, size[0], out)
@@ -362,6 +377,20 @@ class ManualBackend(StagedBackend):
             following = (size[0], *self._layers[index + 1][2])
             return HalfConvolutionStage(layer, own, moved, size, following)
         return stages.ConvolutionStage(layer, own, moved, index == 0)
+
+
+def _block_stage(
+    block: FusedBlock,
+    parameters: stages.Affine,
+    target: stages.Affine,
+    batch: int,
+    first: bool,
+    out: Tensor | None = None,
+) -> FusedStage | PooledStage:
+    """The stage of a block, which is another one where the images' gradient is needed."""
+    if first:
+        return FusedStage(block, parameters, target, batch)
+    return PooledStage(block, parameters, target, batch, out)
 
 
 def _reading(

@@ -1,4 +1,4 @@
-"""The compiled first block against autograd, for every geometry that conf/model can ask for."""
+"""The compiled blocks against autograd, for every geometry that conf/model can ask for."""
 
 from functools import partial
 
@@ -12,7 +12,8 @@ from murmur.learning.models import Flatten, HalvingPool, Network, initialise
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
-from murmur_kernels.fused import FusedBlock, compiled
+from murmur_kernels import fused, pooled
+from murmur_kernels.fused import FusedBlock
 from murmur_kernels.sequences import ManualBackend
 from tests.backend_gradients import batch, gradient
 
@@ -37,6 +38,17 @@ CASES = {
     "cnn_privatekt": (models.cnn_privatekt, (1, 16, 16)),
     "cnn_privatekt, ReLU": (partial(models.cnn_privatekt, conv_activation=True), (1, 16, 16)),
     "one block, flattened": (block([nn.Conv2d(1, 8, 3), HalvingPool(), nn.ReLU()], 1352), GRAY),
+    "three blocks": (
+        block(
+            [
+                *(nn.Conv2d(1, 8, 3, padding=1), HalvingPool()),
+                *(nn.Conv2d(8, 16, 3, padding=1), HalvingPool(), nn.ReLU()),
+                *(nn.Conv2d(16, 8, (2, 4), padding=(0, 2), bias=False), HalvingPool()),
+            ],
+            96,
+        ),
+        GRAY,
+    ),
     "without bias": (block([nn.Conv2d(1, 8, 3, bias=False), HalvingPool()], 1352), GRAY),
     "oblong": (block([nn.Conv2d(2, 8, (3, 5), padding=(0, 2)), HalvingPool()], 240), (2, 14, 10)),
 }
@@ -67,11 +79,14 @@ def test_gradients_are_those_of_autograd(name):
         module = build(input_shape=shape, num_classes=10)
         initialise(module, np.random.default_rng(0))
         flats.append(FlatModel(module))
-    fused, autograd = ManualBackend(flats[0], shape, fused=True), AutogradBackend(flats[1], shape)
-    assert isinstance(fused._layers[0][1], FusedBlock)
+    compiled = ManualBackend(flats[0], shape, fused=True)
+    autograd = AutogradBackend(flats[1], shape)
+    blocks = [type(layer) is FusedBlock for _, layer, _ in compiled._layers]
+    halved = [isinstance(layer, nn.MaxPool2d) for layer in flats[0].module.children()]
+    assert sum(blocks) == sum(halved), "each convolution with its pooling is a block"
     # The last size again: buffers are reused.
     for size in (5, 1, 5):
-        ours = gradient(fused, flats[0], *batch(shape, size))
+        ours = gradient(compiled, flats[0], *batch(shape, size))
         theirs = gradient(autograd, flats[1], *batch(shape, size))
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
@@ -91,6 +106,15 @@ def test_gradients_are_those_of_autograd(name):
 )
 def test_other_blocks_are_left_to_their_stages(layers):
     assert FusedBlock.beginning([*layers, Flatten()], (28, 28, 1)) is None
+
+
+def test_a_later_block_takes_any_kernel_and_vectors_of_channels():
+    def taken(*convolution):
+        layers = [nn.Conv2d(*convolution), HalvingPool(), Flatten()]
+        return FusedBlock.beginning(layers, (28, 28, convolution[0]), later=True) is not None
+
+    assert taken(8, 8, 7) and taken(64, 24, 5)
+    assert not taken(4, 8, 5) and not taken(8, 12, 5)
 
 
 def test_a_share_of_the_batch_has_the_bits_that_it_has_alone():
@@ -132,9 +156,11 @@ def no_avx512(monkeypatch):
     monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "haswell")
     monkeypatch.setattr(binding, "get_host_cpu_features", lambda: type(features)(narrow))
     monkeypatch.setattr(binding, "create_mcjit_compiler", noted)
-    compiled.cache_clear()
+    for kernels in (fused, pooled):
+        kernels.compiled.cache_clear()
     yield written
-    compiled.cache_clear()
+    for kernels in (fused, pooled):
+        kernels.compiled.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["cnn_16", "cnn_16, odd and coloured", "cnn_tanh"])
@@ -147,5 +173,39 @@ def test_avx2_has_the_bits_of_avx512(name, request):
         initialise(module, np.random.default_rng(0))
         flat = FlatModel(module)
         results.append(gradient(ManualBackend(flat, shape, fused=True), flat, *batch(shape, 5)))
-    assert "ymm" in written[0] and "zmm" not in written[0]
+    assert len(written) == 2, "the first block, and the second"
+    assert all("ymm" in code and "zmm" not in code for code in written)
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("name", ["cnn_16", "cnn_privatekt"])
+def test_a_later_block_has_the_same_bits_in_wider_vectors(name, monkeypatch):
+    build, shape = CASES[name]
+    results = []
+    for wide in (False, True):
+        monkeypatch.setattr(pooled.machine, "has_avx512", lambda wide=wide: wide)
+        pooled.compiled.cache_clear()
+        module = build(input_shape=shape, num_classes=10)
+        initialise(module, np.random.default_rng(0))
+        flat = FlatModel(module)
+        results.append(gradient(ManualBackend(flat, shape, fused=True), flat, *batch(shape, 5)))
+    pooled.compiled.cache_clear()
+    assert torch.equal(*results)
+
+
+def test_what_has_no_gradient_is_left_out_and_nothing_else():
+    build, shape = CASES["cnn_privatekt, ReLU"]
+    module = build(input_shape=shape, num_classes=10)
+    stage = next(
+        one.__self__
+        for one in ManualBackend(FlatModel(module), shape, fused=True)._plan(3, False)._backward
+        if isinstance(one.__self__, pooled.PooledStage)
+    )
+    y = stage.forward(torch.zeros(3, *stage._dx.shape[1:]))
+    assert not stage.backward(torch.zeros_like(y), 1.0, 0.0).any()
+    stage._bias.fill_(1.0)  # so that ReLU lets everything through
+    y = stage.forward(torch.zeros(3, *stage._dx.shape[1:]))
+    dy = torch.zeros_like(y)
+    dy[1, 0, 0, 5] = torch.nan  # is not taken for 0
+    moved = stage.backward(dy, 1.0, 0.0)
+    assert moved[1].isnan().any() and not moved[0].any() and not moved[2].any()

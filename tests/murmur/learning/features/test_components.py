@@ -118,3 +118,11 @@ def test_bad_backbones_are_refused(changed, words):
     settings = {"architecture": "resnet18", "weights": "file.safetensors"}
     with pytest.raises(ValueError, match=words):
         backbone(**{**settings, **changed})
+
+
+def test_components_of_another_pool_are_as_if_the_map_were_computed_anew(data):
+    for public in (POOL, POOL[:200]):
+        found, fitted = featured(data, scattering(components=20), public)
+        for part, made in ((data.train, found.train), (data.test, found.test)):
+            fresh = scattering(components=20).apply(fitted, part.images)
+            assert np.array_equal(made.images, fresh)
