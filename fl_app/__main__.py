@@ -5,6 +5,7 @@ would answer with a traceback.
 """
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ def main() -> int:
     Returns:
         The exit status.
     """
+    gc.disable()  # until ``cli`` has imported what it needs
     statuses: list[int] = []
     atexit.register(_leave, statuses)  # as the first, so that it is called last
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where it is ignored

@@ -13,6 +13,7 @@ import argparse
 import atexit
 import contextlib
 import errno
+import gc
 import importlib
 import io
 import json
@@ -107,7 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = fl_app.console.take_option(plugins.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
-        status = _hydra(arguments) if tool is None else _tool(tool)(arguments[1:])
+        if tool is None:
+            status = _hydra(arguments)
+        else:
+            opened = _tool(tool)
+            _collect_garbage()
+            status = opened(arguments[1:])
         sys.stdout.flush()
         return status
     except ConfigError as error:
@@ -154,6 +160,17 @@ def _tool(word: str) -> Callable[[list[str]], int]:
         importlib.import_module(f"fl_app.tools.{module}"), function
     )
     return opened
+
+
+def _collect_garbage() -> None:
+    """Start Python's garbage collector, which ``fl_app.__main__`` has held back until here.
+
+    While modules are imported there is nothing to collect, and it would look through all of them
+    again and again. It leaves alone what is there now.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _terminate(number: int, _: object) -> None:
@@ -264,6 +281,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     if sweep.search is not None:
         trials, added = sweep.search.drawn(sweep.folder.path)
         arguments = replaced(arguments, added)
+    _collect_garbage()
     progress = SweepProgress(sweep, console, trials)
     try:
         with progress:
@@ -372,6 +390,7 @@ def run(overrides: list[str]) -> int:
     from fl_app.run.progress import LiveProgress, show_end
     from murmur.round.task import RunError
 
+    _collect_garbage()
     folder = ready.folder
     _show_card(ready.card, console)
     for line in opening_lines(ready):

@@ -22,7 +22,6 @@ import difflib
 import functools
 import json
 import math
-import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,7 +51,7 @@ from fl_app.config.instantiate import require
 from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
-from murmur.compat.hydra_parser import apart_from_hydras_main
+from murmur.compat.hydra_parser import apart_from_hydras_main, reading_by_libyaml
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -113,7 +112,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         return _complete(config, words, choices)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
-    config = pickle.loads(_base_bytes(conf, choices))
+    config = copy.deepcopy(_base_here(conf, choices))
     for override in values:
         key = override.key_or_group
         adds = _is_within(key, opened)
@@ -273,9 +272,7 @@ def finished(config: DictConfig) -> DictConfig:
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
         check_run(config)
-        for node in (config, *config.values()):
-            if isinstance(node, DictConfig):
-                node.pop(SERVER_MAY_SET, None)
+        _drop_server_may_set(config)
         decide_threat(config)
         config.dataset.pop(OWN_FEATURES, None)
         OmegaConf.resolve(config)
@@ -421,9 +418,19 @@ def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
 
 
 @functools.lru_cache(maxsize=64)
-def _base_bytes(conf: Roots, choices: tuple[str, ...]) -> bytes:
-    """``_base``, to make copies from: in a sixth of the time that ``copy.deepcopy`` takes."""
-    return pickle.dumps(_base(conf, choices))
+def _base_here(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
+    """``_base`` without ``server_may_set``, the half that only devices read; not to be changed."""
+    config = copy.deepcopy(_base(conf, choices))
+    OmegaConf.set_struct(config, False)
+    _drop_server_may_set(config)
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+def _drop_server_may_set(config: DictConfig) -> None:
+    for node in (config, *config.values()):
+        if isinstance(node, DictConfig):
+            node.pop(SERVER_MAY_SET, None)
 
 
 @functools.lru_cache(maxsize=64)
@@ -446,7 +453,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
     more = [f"file://{folder}" for folder in roots()[1:]]
     if more:
         overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
-    with _composing, apart_from_hydras_main():
+    with _composing, apart_from_hydras_main(), reading_by_libyaml():
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(roots()[0])):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)

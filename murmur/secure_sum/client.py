@@ -160,9 +160,8 @@ class SecureClient:
         if len(set(shown)) < len(shown):
             raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
-            known = {v for v, party in parties.items() if peers.accepts(v, party.shown.identity)}
-            self.public = {v: sent for v, sent in self.public.items() if v in known}
-            parties = self._parties(self.public)
+            parties = {v: p for v, p in parties.items() if peers.accepts(v, p.shown.identity)}
+            self.public = {v: self.public[v] for v in parties}
         self._require_holders(len(parties) + 1)
         holders = terms.holders_of(self.me)
         public = me.shown.seed, me.shown.mask

@@ -105,8 +105,9 @@ class SecureServer:
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After SHARE: what its neighbours sealed for each client, and how to test it.
 
-        Who shares anything but the secrets behind its public keys is accused and left out. Who
-        shares nothing with a neighbour has not accepted its long-term key.
+        Nothing where the sum has no CHECK: it then comes with ``lists``. Who shares anything but
+        the secrets behind its public keys is accused and left out. Who shares nothing with a
+        neighbour has not accepted its long-term key.
         """
         terms = self.terms
         size = Dealing.size(terms.threshold, terms.holders)
@@ -129,6 +130,7 @@ class SecureServer:
         self._require(len(self._sealed), Stage.SHARE)
         if Stage.CHECK not in terms.stages:  # what does not open shows in REVEAL
             self._held = {c: {c, *self._among(c, self._sealed)} for c in self._sealed}
+            return {}
         return {client: self._for_holder(client) for client in self._sealed}
 
     def _part_strangers(self) -> None:

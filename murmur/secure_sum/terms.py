@@ -74,9 +74,9 @@ def join_ids(ids: Iterable[int], among: Sequence[int]) -> bytes:
     Both ends know ``among``, in the same order. ValueError for an id that is not in it.
     """
     chosen = set(ids)
-    if not chosen.issubset(among):
-        raise ValueError("messages of clients that cannot be in a list of these")
     bits = bytes(map(chosen.__contains__, among))
+    if bits.count(1) != len(chosen):
+        raise ValueError("messages of clients that cannot be in a list of these")
     return np.packbits(np.frombuffer(bits, bool)).tobytes()
 
 
@@ -337,7 +337,7 @@ class SumTerms:
             return len(self.clients)
         return self.neighbours + 1
 
-    @property
+    @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The phases of this sum, in order.
 

@@ -15,6 +15,7 @@ import httpx
 import hydra
 import numpy as np
 import pytest
+import yaml
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode, Status
 from flwr.common.serde import message_to_proto
@@ -36,10 +37,12 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
+from omegaconf._utils import get_yaml_loader
 
+from fl_app.config.groups import CONF
 from fl_app.device.proof import PATH
 from murmur.compat.flower_messages import PART_SECONDS, identify, inflated_size
-from murmur.compat.hydra_parser import hydra_parser
+from murmur.compat.hydra_parser import hydra_parser, reading_by_libyaml
 from tests.murmur.compat.supernodes import (
     BROKEN,
     NO_ARCHIVE,
@@ -262,6 +265,17 @@ def test_hydra_has_no_public_parser():
     public = {name for name in vars(hydra) if not name.startswith("_")}
     assert not any("pars" in name for name in public)
     assert isinstance(hydra_parser(), argparse.ArgumentParser)
+
+
+def test_omegaconf_reads_yaml_in_python_and_the_same_by_libyaml():
+    files = sorted(CONF.rglob("*.yaml"))
+    usual = yaml.SafeLoader
+    slowly = [repr(yaml.load(path.read_bytes(), get_yaml_loader())) for path in files]
+    assert not issubclass(get_yaml_loader(), yaml.CSafeLoader)
+    with reading_by_libyaml():
+        assert issubclass(get_yaml_loader(), yaml.CSafeLoader)
+        assert [repr(yaml.load(path.read_bytes(), get_yaml_loader())) for path in files] == slowly
+    assert yaml.SafeLoader is usual
 
 
 # ray_workers -------------------------------------------------------------------------------------
