@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import instantiate
+from fl_app.config.once import once
 from fl_app.config.overrides import flat
 
 # What the client's half is built from; `${...}` in it leads to more.
@@ -55,6 +56,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     return json.loads(text, parse_constant=str)
 
 
+@once
 def _started(config: DictConfig) -> dict[str, Any]:
     public = {key: OmegaConf.select(config, key) for key in _PUBLIC}
     return {

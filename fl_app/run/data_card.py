@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.card_text import Spread, between, fitted, number, short
-from fl_app.run.population import Population, described, image_population, is_by_owner
+from fl_app.run.population import Described, Population, described, image_population, is_by_owner
 from murmur.format import printable
 from murmur.learning.data import datasets
 from murmur.learning.data.examples import Dataset, Examples
@@ -285,9 +285,8 @@ def data_card(config: DictConfig) -> DataCard:
 
 
 @lru_cache(maxsize=2)
-def _data_card(description: str) -> DataCard:
-    config = OmegaConf.create(description)
-    assert isinstance(config, DictConfig)
+def _data_card(description: Described) -> DataCard:
+    config = description.config
     people = image_population(config)
     data = people.dataset
     node = OmegaConf.to_container(config.dataset, resolve=True)

@@ -494,9 +494,9 @@ class Experiment:
         """Write ``model/``, read it back and compare it with what the run predicts."""
         people = self.population
         images = image_population(self.config)
-        test = images.dataset.test.images
+        test = images.dataset.test
         if self.federation.on_held_out:
-            test = images.dataset.train.images[images.held_out]
+            test = images.dataset.train.take(images.held_out)
         personal = self.strategy.rounds.own_models is not None
         about = model_folder.describe(self.config, people, images.dataset, statement, personal)
         plain: Any = OmegaConf.to_container(self.config, resolve=True)

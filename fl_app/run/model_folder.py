@@ -34,7 +34,7 @@ from fl_app.run.offer import FEATURES, WEIGHTS
 from fl_app.run.population import SERVERS_FEATURES, Population, build_features
 from murmur.files import owner_only_folder, replace_file
 from murmur.learning.data.cache import NEEDED
-from murmur.learning.data.examples import Dataset
+from murmur.learning.data.examples import Dataset, Examples
 from murmur.learning.features.components import BLOCK_IMAGES, Components, Features, Fitted
 from murmur.learning.objective import Objective
 from murmur.learning.training.trainer import Trainer
@@ -338,17 +338,16 @@ def weights_file(path: Path) -> Path:
     return path / WEIGHTS if path.is_dir() else path
 
 
-def check(
-    run: Path, images: NDArray[np.float32], seen: NDArray[np.float32], trainer: Trainer
-) -> None:
+def check(run: Path, test: Examples, seen: NDArray[np.float32], trainer: Trainer) -> None:
     """Read ``run``'s model back, and compare its predictions with the run's own, to the bit.
 
     Logits of all images, as the run's trainer computes them. Features of the first block, but for
-    rounding: a row's last bits may depend on the rows beside it.
+    rounding: a row's last bits may depend on the rows beside it. Of one map, as the files describe
+    it, and one test set a process computes the map once, and what was fitted is applied each time.
 
     Args:
         run: the run's folder.
-        images: the test set before features, (N, C, H, W).
+        test: the test set before features.
         seen: the same with features.
         trainer: holds the run's final model.
 
@@ -356,9 +355,9 @@ def check(
         RuntimeError: the two differ: a bug of ours, or a file system that loses bytes.
     """
     saved = SavedModel.load(run)
-    first = images[:BLOCK_IMAGES]
+    first = test.images[:BLOCK_IMAGES]
     if saved.features is not None and saved.fitted is not None:
-        first = saved.features.apply(saved.fitted, first)
+        first = saved.features.first_block(saved.fitted, test, json.dumps(saved.about["features"]))
     before = trainer.logits(seen)
     trainer.load(saved.trainer.parameters())
     same = np.array_equal(first, seen[:BLOCK_IMAGES]) and np.array_equal(

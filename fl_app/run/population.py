@@ -157,23 +157,35 @@ def _digests(description: str) -> dict[str, str]:
     return digests_of(_dataset(description))
 
 
+@dataclass(frozen=True)
+class Described:
+    """Settings, equal where their texts are, as a key of a cache.
+
+    Attributes:
+        text: of all of them, resolved.
+        config: the same.
+    """
+
+    text: str
+    config: DictConfig = field(compare=False)
+
+
 @once
-def described(config: DictConfig, *more: str) -> str:
-    """All settings of a population in YAML, and ``more`` groups: equal ones are equal texts."""
+def described(config: DictConfig, *more: str) -> Described:
+    """All settings of a population, and ``more`` groups."""
     keys = ("task", "dataset", "partition", "federation", "seed", *more)
-    needed = OmegaConf.create({key: config[key] for key in keys})
-    return OmegaConf.to_yaml(needed, resolve=True)
+    needed = OmegaConf.create({key: config[key] for key in keys}, flags={"readonly": True})
+    return Described(str(OmegaConf.to_container(needed, resolve=True)), needed)
 
 
 @functools.lru_cache(maxsize=2)
-def _population(description: str, images: str) -> Population:
+def _population(description: Described, images: Described) -> Population:
     """The population of ``images`` with the features of ``description``.
 
-    Both are YAML, so that equal settings are equal keys of the cache. What is fitted is fitted on
-    the public rows or on another data set, never on a client's. Where models are scored on held-out
-    rows, these take the place of the test set.
+    What is fitted is fitted on the public rows or on another data set, never on a client's. Where
+    models are scored on held-out rows, these take the place of the test set.
     """
-    config, people = OmegaConf.create(description), _images(images)
+    config, people = description.config, _images(images)
     features = build_features(config.features)
     if features is not None:
         _require_one_schema(config.dataset, features)
@@ -267,8 +279,8 @@ def _fitted_on(node: DictConfig, people: Population) -> NDArray[np.float32] | No
 
 
 @functools.lru_cache(maxsize=2)
-def _images(description: str) -> Population:
-    config = OmegaConf.create(description)
+def _images(description: Described) -> Population:
+    config = description.config
     federation: settings.FederationSettings = instantiate.build(config.federation, "federation")
     terms = federation.device_data_spec()
     dataset = _read(config.dataset, config.task)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -233,6 +234,17 @@ class Features:
         """Features (N, d, 1, 1) of ``images`` (N, C, H, W); ``fitted`` with this map."""
         return _projected(fitted, _blocks(self.map, images), len(images))
 
+    def first_block(self, fitted: Fitted, part: Examples, name: str) -> NDArray[np.float32]:
+        """``apply`` of the first block of images, whose map is computed once for each ``name``.
+
+        Args:
+            fitted: with this map.
+            part: images, which must not change.
+            name: of all that the map was made from; it may say more than ``Features.name``.
+        """
+        blocks = _first_block(_NamedMap(name, self.map), part)
+        return _projected(fitted, blocks, min(len(part), BLOCK_IMAGES))
+
     def rows(
         self, fitted: Fitted, images: NDArray[np.float32], blanks: Blanks
     ) -> NDArray[np.float32]:
@@ -367,7 +379,7 @@ def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> 
 
 @dataclass(frozen=True)
 class _NamedMap:
-    """``Features.map`` by ``Features.name``: equal names are equal maps."""
+    """A map by a name of its own, as ``Features.name`` is one: equal names are equal maps."""
 
     name: str
     map: FeatureMap = field(compare=False)
@@ -378,6 +390,13 @@ def _kept_blocks(named: _NamedMap, part: Examples) -> Blocks:
     """``_blocks`` of images that must not change; runs of other seeds only fit other components."""
     with one_thread():
         return list(_blocks(named.map, part.images))
+
+
+@lru_cache(maxsize=1)
+def _first_block(named: _NamedMap, part: Examples) -> Blocks:
+    """The first of ``_blocks``; none where there are no images."""
+    with one_thread():
+        return list(islice(_blocks(named.map, part.images), 1))
 
 
 def _projected(fitted: Fitted, blocks: Blocks, count: int) -> NDArray[np.float32]:

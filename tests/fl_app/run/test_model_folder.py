@@ -27,6 +27,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
 from fl_app.run.model_folder import SavedModel, check
 from fl_app.run.population import image_population
+from murmur.learning.data.examples import Examples
 from murmur.random import experiment_rng
 
 ROWS = 300
@@ -313,6 +314,13 @@ def test_features_of_another_run_are_refused(tmp_path):
         runs.append(tmp_path / str(seed))
         words = [*SMALL, *KINDS["pictures, pca"], "strategy=fedavg", f"seed={seed}"]
         api.run([*words, f"run_dir={runs[-1]}"], progress=False)
+    saved = SavedModel.load(runs[1])
+    data = inputs_of(runs[1])
+    test = Examples(data, np.zeros(len(data), np.int64))
+    seen = saved.features.apply(saved.fitted, data)
+    check(runs[1], test, seen, saved.trainer)
+    with pytest.raises(RuntimeError, match="predicts something else"):
+        check(runs[0], test, seen, saved.trainer)
     one, other = (run / "model" / "features.safetensors" for run in runs)
     one.write_bytes(other.read_bytes())
     with pytest.raises(ConfigError, match="not those that the model was trained with"):
@@ -326,11 +334,12 @@ def test_a_model_that_predicts_something_else_than_its_run_is_an_error(tmp_path)
     run = tmp_path / "run"
     api.run([*SMALL, "strategy=fedavg", "dataset=digits", f"run_dir={run}"], progress=False)
     data = inputs_of(run)
+    test = Examples(data, np.zeros(len(data), np.int64))
     trainer = SavedModel.load(run).trainer
-    check(run, data, data, trainer)
+    check(run, test, data, trainer)
     trainer.load(trainer.parameters() + np.float32(0.5) * np.arange(trainer.num_parameters))
     with pytest.raises(RuntimeError, match="predicts something else"):
-        check(run, data, data, trainer)
+        check(run, test, data, trainer)
 
 
 def test_the_normalisation_that_stays_with_clients_is_not_in_the_runs_model(tmp_path):

@@ -126,3 +126,12 @@ def test_components_of_another_pool_are_as_if_the_map_were_computed_anew(data):
         for part, made in ((data.train, found.train), (data.test, found.test)):
             fresh = scattering(components=20).apply(fitted, part.images)
             assert np.array_equal(made.images, fresh)
+
+
+def test_first_block_is_as_apply_gives_it_also_of_another_pool_and_of_nothing(data):
+    features = scattering(components=20)
+    for public in (POOL, POOL[:200]):
+        fitted = features.fit(data.train.images[public])
+        found = features.first_block(fitted, data.train, "scattering")
+        assert np.array_equal(found, features.apply(fitted, data.train.images[:512]))
+    assert len(features.first_block(fitted, data.train.take(POOL[:0]), "scattering")) == 0
