@@ -36,7 +36,7 @@ LIMITS = {  # what is counted: the limit of today, and the aim
     "public methods of CohortStrategy": (25, 25),
     "attributes of CohortStrategy": (3, 3),
     "code lines of the largest algorithm's pair and its direct imports": (2_973, 1_500),
-    "code lines to trust an epsilon": (13_767, 9_000),
+    "code lines to trust an epsilon": (13_786, 9_000),
 }
 
 

@@ -52,6 +52,7 @@ from fl_app.config.job_key import PRECISION
 from fl_app.config.overrides import one_line, parsed
 from fl_app.config.renamed import KEYS, present_keys, present_targets, require_present
 from murmur.compat.hydra_parser import apart_from_hydras_main, reading_by_libyaml
+from murmur.compat.omegaconf_copy import copy_of
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
@@ -112,7 +113,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         return _complete(config, words, choices)
     opened = _open_mappings(conf, choices)
     # Hydra takes a fifth of a second for the files; the jobs of a sweep differ in values alone.
-    config = copy.deepcopy(_base_here(conf, choices))
+    config = copy_of(_base_here(conf, choices))
     for override in values:
         key = override.key_or_group
         adds = _is_within(key, opened)
