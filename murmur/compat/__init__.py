@@ -1,10 +1,10 @@
-"""Everything of Flower, Ray and Hydra that they have not promised to keep.
+"""Everything of Flower, Ray, Hydra and OmegaConf that they have not promised to keep.
 
 ``flower_messages`` has ids, senders and sizes of messages, ``flower_wire`` their bytes,
 ``flower_grid`` the one wrapper of a ``Grid``, ``flower_runtime`` a SuperNode's interface for tasks,
-``flower_supernode`` the SuperNode itself, ``ray_workers`` how Ray's processes start, and
-``hydra_parser`` the words of a command. No other module imports such names or replaces a function
-of theirs, and a test holds that.
+``flower_supernode`` the SuperNode itself, ``ray_workers`` how Ray's processes start,
+``hydra_parser`` the words of a command, and ``omegaconf_copy`` copies of a configuration. No other
+module imports such names or replaces a function of theirs, and a test holds that.
 
 Where one of them is wrong, a function here mends it: its docstring says what upstream does, and in
 which versions. For each mend ``tests/murmur/compat/test_needed.py`` shows the fault without it, and
