@@ -187,20 +187,18 @@ class Features:
         Raises:
             ValueError: the pool holds fewer than two images, or the map gives too many numbers.
         """
-        return self.fit_blocks(_blocks(self.map, pool), len(pool))
-
-    def fit_blocks(self, blocks: Blocks, count: int) -> Fitted:
-        """``fit`` to what the map gives for ``count`` images; errors as there."""
         if self.known is not None:
             return self.known
-        if count < 2:
-            raise ValueError(f"public={count}: features are fitted on a public pool of two or more")
+        if len(pool) < 2:
+            raise ValueError(
+                f"public={len(pool)}: features are fitted on a public pool of two or more"
+            )
         from scipy.linalg import eigh
 
         with one_thread():
             total = np.zeros(0)
             moments = np.zeros((0, 0))
-            for _, block in blocks:
+            for _, block in _blocks(self.map, pool):
                 rows = block.astype(np.float64)
                 if rows.shape[1] > _MAX_IMAGE_NUMBERS:
                     raise ValueError(
@@ -212,17 +210,17 @@ class Features:
                     moments = np.zeros((rows.shape[1],) * 2)
                 total += rows.sum(axis=0)
                 moments += rows.T @ rows
-            mean = total / count
-            covariance = moments / count - np.outer(mean, mean)
+            mean = total / len(pool)
+            covariance = moments / len(pool) - np.outer(mean, mean)
             deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
             scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0.0)
             size = len(mean)
             wanted = self.components
             if wanted is None:  # more axes than a pool can tell apart are noise
-                wanted = min(_MAX_DEFAULT_COMPONENTS, math.ceil(count / _IMAGES_PER_AXIS))
-            num_axes = min(wanted, count - 1, size)
+                wanted = min(_MAX_DEFAULT_COMPONENTS, math.ceil(len(pool) / _IMAGES_PER_AXIS))
+            count = min(wanted, len(pool) - 1, size)
             values, axes = eigh(
-                covariance * np.outer(scale, scale), subset_by_index=(size - num_axes, size - 1)
+                covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
             )
         kept = values > _FLAT * values[-1]
         values = values[kept][::-1]
@@ -310,20 +308,16 @@ def featured(
         DataError: the cache cannot be written or is damaged.
     """
     fitted: Fitted | None
-    if dataset.train.images.nbytes < _MIN_CACHED_BYTES and not features.slow:
-        named = _NamedMap(features.name, features.map)
-        train, test = (_kept_blocks(named, part) for part in (dataset.train, dataset.test))
-        if pool is None:
-            fitted = features.fit_blocks(_of_rows(train, public), len(public))
-        else:
-            fitted = features.fit(pool)
-        parts = [
-            _projected(fitted, train, len(dataset.train)),
-            _projected(fitted, test, len(dataset.test)),
-        ]
-        return _with(dataset, features, fitted, *parts), fitted
     if pool is None:
         pool = dataset.train.images[public]
+    if dataset.train.images.nbytes < _MIN_CACHED_BYTES and not features.slow:
+        fitted = features.fit(pool)
+        named = _NamedMap(features.name, features.map)
+        parts = [
+            _projected(fitted, _kept_blocks(named, part), len(part))
+            for part in (dataset.train, dataset.test)
+        ]
+        return _with(dataset, features, fitted, *parts), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
     if not folder.is_dir():
         fitted = features.fit(pool)
@@ -396,15 +390,6 @@ def _kept_blocks(named: _NamedMap, part: Examples) -> Blocks:
     """``_blocks`` of images that must not change; runs of other seeds only fit other components."""
     with one_thread():
         return list(_blocks(named.map, part.images))
-
-
-def _of_rows(blocks: Blocks, rows: NDArray[np.int64]) -> Blocks:
-    """Blocks of these rows of what a map has given."""
-    if not len(rows):
-        return
-    whole = np.concatenate([block for _, block in blocks])
-    for start in range(0, len(rows), BLOCK_IMAGES):
-        yield start, whole[rows[start : start + BLOCK_IMAGES]]
 
 
 @lru_cache(maxsize=1)
