@@ -12,7 +12,6 @@ made-up numbers first, and where no known order has PyTorch's bits there are no 
 Read from ``Clipping``, what DP-SGD sees, down to ``_Source``, which writes the code.
 """
 
-import ctypes
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
@@ -62,10 +61,10 @@ class Clipping:
     def __init__(self, lanes: int, columns: int) -> None:
         self._lanes = lanes
         self._columns = columns
-        self._engine = machine.engine_of(_Source(lanes).text)
-        self._norms = self._kernel("norms")
-        self._add_products = self._kernel("add_products")
-        self._add_rows = self._kernel("add_rows")
+        engine = machine.engine_of(_Source(lanes).text)
+        self._norms, self._add_products, self._add_rows = (
+            machine.kernel(engine, name, 4, 4) for name in ("norms", "add_products", "add_rows")
+        )
 
     @cached_property
     def filters(self) -> Filters:
@@ -126,11 +125,6 @@ class Clipping:
             self._add_rows(count, entries, chunks, 0, *addresses, 0)
         if whole < entries:
             total[whole:] += rows[:, whole:].mul(factors).trunc_().sum(dim=0)
-
-    def _kernel(self, name: str) -> Any:
-        """A compiled function of four numbers and four addresses."""
-        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 4)
-        return signature(self._engine.get_function_address(name))
 
 
 @lru_cache(maxsize=64)

@@ -7,9 +7,8 @@ block is differs between processors (192 places by AVX2). It is tried on made-up
 size of layer and batch, and where no length has PyTorch's bits, Opacus does the work.
 """
 
-import ctypes
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,9 +39,7 @@ class Filters:
     """The kernel, compiled once; tensors are float32 on the processor."""
 
     def __init__(self) -> None:
-        self._engine = machine.engine_of(_Source(_LANES).text)
-        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7, *[ctypes.c_void_p] * 6)
-        self._kernel = signature(self._engine.get_function_address("filters"))
+        self._kernel = machine.kernel(machine.engine_of(_Source(_LANES).text), "filters", 7, 6)
         self._block = lru_cache(maxsize=64)(self._tried)
 
     def samples(self, layer: nn.Conv2d, inputs: Tensor, residuals: Tensor) -> Tensor | None:
@@ -152,7 +149,7 @@ class _Source(machine.Source):
             with self.loop(b, tiles) as tile:
                 first = self.load(b, starts, tile, self.integer)
                 corners = [
-                    b.add(image, self.load(b, tap_offsets, self._plus(b, first, tap), self.integer))
+                    b.add(image, self.load(b, tap_offsets, self.plus(b, first, tap), self.integer))
                     for tap in range(_TAPS)
                 ]
                 for cell in totals:
@@ -168,7 +165,7 @@ class _Source(machine.Source):
                         line = b.add(b.mul(example, places), place)
                         start = b.add(b.mul(line, channels), channel)
                         vectors = [
-                            self.load(b, residuals, self._plus(b, start, vector * _LANES))
+                            self.load(b, residuals, self.plus(b, start, vector * _LANES))
                             for vector in range(_VECTORS)
                         ]
                         offset = self.load(b, place_offsets, place, self.integer)
@@ -184,13 +181,9 @@ class _Source(machine.Source):
                     tap, vector = divmod(index, _VECTORS)
                     value = b.load(total)
                     for lane in range(_LANES):
-                        row = self._plus(b, line, vector * _LANES + lane)
-                        there = b.add(b.mul(row, taps), self._plus(b, first, tap))
+                        row = self.plus(b, line, vector * _LANES + lane)
+                        there = b.add(b.mul(row, taps), self.plus(b, first, tap))
                         entry = b.extract_element(value, self.ir.Constant(self.place, lane))
                         self.store(b, entry, found, there, self.real)
         b.ret_void()
         return str(self.module)
-
-    def _plus(self, b: Any, offset: Any, more: int) -> Any:
-        """``offset`` and a constant."""
-        return b.add(offset, self.constant(more))

@@ -13,7 +13,6 @@ order, so that the bits depend neither on the batch nor on the width of the proc
 Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which writes the code.
 """
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -174,12 +173,10 @@ class Kernels:
             outputs (B, height, width, channels); ``places`` says which corner of its window an
             output is.
         backward: ``(batch, images, dy, places, dweights, dbias)``, which adds to the last two.
-        engine: owns the code.
     """
 
     forward: Callable[..., None]
     backward: Callable[..., None]
-    engine: Any
 
 
 @lru_cache(maxsize=16)
@@ -189,9 +186,7 @@ def compiled(block: FusedBlock) -> Kernels:
     By llvmlite for the processor at hand (extra ``fast``).
     """
     engine = machine.engine_of(_Source(block).text)
-    signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
-    forward, backward = map(engine.get_function_address, ("forward", "backward"))
-    return Kernels(signature(forward), signature(backward), engine)
+    return Kernels(machine.kernel(engine, "forward"), machine.kernel(engine, "backward"))
 
 
 class BlockSource(machine.Source):

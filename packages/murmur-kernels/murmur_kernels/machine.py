@@ -3,14 +3,15 @@
 llvmlite's wheel holds the compiler, so that nothing else is needed where Murmur is installed.
 """
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 
 def engine_of(text: str) -> Any:
-    """Compile LLVM assembly; the engine gives its functions' addresses, and owns their code."""
+    """Compile LLVM assembly; the engine gives ``kernel`` its functions, and owns their code."""
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -26,6 +27,14 @@ def engine_of(text: str) -> Any:
     engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine
+
+
+def kernel(engine: Any, name: str, numbers: int = 1, addresses: int = 5) -> Callable[..., None]:
+    """A compiled function of so many numbers (int64), then addresses; it keeps its engine."""
+    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * numbers, *[ctypes.c_void_p] * addresses)
+    found = signature(engine.get_function_address(name))
+    found.engine = engine  # type: ignore[attr-defined]
+    return found
 
 
 def has_avx512() -> bool:
@@ -107,6 +116,10 @@ class Source:
         everywhere = self.ir.Constant(self.ir.VectorType(self.place, self.lanes), [0] * self.lanes)
         lane = b.insert_element(nowhere, value, self.ir.Constant(self.place, 0))
         return b.shuffle_vector(lane, nowhere, everywhere)
+
+    def plus(self, b: Any, offset: Any, more: int) -> Any:
+        """``offset`` and a constant."""
+        return b.add(offset, self.constant(more))
 
     def constant(self, value: int) -> Any:
         """A constant of 64 bits."""

@@ -9,7 +9,6 @@ Then each moves the input's gradient under the weights, and the weights' under t
 of a vector being input channels. Sums are fused ones in a fixed order, as in ``fused``.
 """
 
-import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,12 +35,9 @@ class PooledStage(Stage):
         parameters: weight (out, in, height, width) and bias (out,) or None.
         target: likewise, of the vector that ``backward`` moves.
         batch: B.
-        out: where to write the output (B, H', W', out), if each image's is contiguous; or None.
     """
 
-    def __init__(
-        self, block: FusedBlock, parameters: Affine, target: Affine, batch: int, out: Tensor | None
-    ) -> None:
+    def __init__(self, block: FusedBlock, parameters: Affine, target: Affine, batch: int) -> None:
         self._kernels = compiled(block)
         self._batch = batch
         self._weight, bias = parameters
@@ -64,9 +60,7 @@ class PooledStage(Stage):
         self._places = torch.empty(
             batch, *block.pooled, block.channels, dtype=torch.uint8, device=self._weight.device
         )
-        if out is None or not out[0].is_contiguous():
-            out = torch.empty_like(self._places, dtype=self._weight.dtype)
-        self._y = out
+        self._y = torch.empty_like(self._places, dtype=self._weight.dtype)
         self._gradient = self._weight.new_empty(block.channels, *block.kernel, block.channels_in)
         self._bias_gradient = torch.empty_like(self._bias)
         windows = math.prod(block.pooled)
@@ -84,7 +78,7 @@ class PooledStage(Stage):
         z = torch.ops.aten.convolution(x.permute(0, 3, 1, 2), self._weight, None, *self._geometry)
         z = z.permute(0, 2, 3, 1).contiguous()
         tensors = (z, self._bias, self._y, self._places)
-        self._kernels.pool(self._batch, self._y.stride(0), *_addresses(*tensors))
+        self._kernels.pool(self._batch, *_addresses(*tensors))
         return self._y
 
     def infer(self, images: Tensor) -> Tensor:
@@ -117,27 +111,22 @@ class Kernels:
     """Machine code; addresses are of float32, but for ``places`` (bytes) and ``numbers`` (int64).
 
     Attributes:
-        pool: ``(batch, stride, outputs, bias, y, places)``. The convolution's outputs are channels
-            last, and so is ``y``, of ``stride`` numbers an image; ``places`` as in ``fused``.
+        pool: ``(batch, outputs, bias, y, places)``. The convolution's outputs are channels last,
+            and so is ``y``; ``places`` as in ``fused``.
         gradients: ``(batch, images, weights, dy, places, dimages, dweights, dbias, values,
             numbers)``, which adds to the three ``d`` in the middle. Weights are (out, taps, in);
             images are padded. The last two are memory for as many as an image has windows.
-        engine: owns the code.
     """
 
     pool: Callable[..., None]
     gradients: Callable[..., None]
-    engine: Any
 
 
 @lru_cache(maxsize=16)
 def compiled(block: FusedBlock) -> Kernels:
     """The kernels for ``block``, compiled once for each process in a tenth of a second."""
     engine = machine.engine_of(_Source(block).text)
-    pool = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4)
-    gradients = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 9)
-    addresses = map(engine.get_function_address, ("pool", "gradients"))
-    return Kernels(pool(next(addresses)), gradients(next(addresses)), engine)
+    return Kernels(machine.kernel(engine, "pool", 1, 4), machine.kernel(engine, "gradients", 1, 9))
 
 
 class _Source(BlockSource):
@@ -162,7 +151,7 @@ class _Source(BlockSource):
         height, width = (
             size - kernel + 1 for size, kernel in zip(block.image, block.kernel, strict=True)
         )
-        b, (batch, stride, outputs, bias, y, places) = self.function("pool", 2, 4)
+        b, (batch, outputs, bias, y, places) = self.function("pool", 1, 4)
         with (
             self.loop(b, batch) as image,
             self.loop(b, rows) as row,
@@ -177,9 +166,8 @@ class _Source(BlockSource):
                 further = self.constant((down * width + right) * block.channels)
                 values.append(self.load(b, outputs, b.add(first, further)))
             best, place = self.winner(b, values, self.load(b, bias, channel))
-            there = self.output(b, self.constant(0), row, column, channel)
-            self.store(b, best, y, b.add(b.mul(image, stride), there))
             there = self.output(b, image, row, column, channel)
+            self.store(b, best, y, there)
             self.store(b, place, places, there, self.codes)
         b.ret_void()
 
@@ -205,10 +193,10 @@ class _Source(BlockSource):
                 lane = b.mul(chunk, self.constant(self.lanes))
                 corner = b.add(b.mul(image, self.constant(math.prod(block.image) * depth)), lane)
                 filters = b.add(b.mul(channel, self.constant(len(taps) * depth)), lane)
-                rows = [self._plus(b, filters, number * depth) for number in range(len(taps))]
+                rows = [self.plus(b, filters, number * depth) for number in range(len(taps))]
                 with self._listed(b, listed, corner, lists) as (value, place):
                     for row, tap in zip(rows, taps, strict=True):
-                        there = self._plus(b, place, tap)
+                        there = self.plus(b, place, tap)
                         moved = self.load(b, dimages, there)
                         moved = b.call(self.fma, [value, self.load(b, weights, row), moved])
                         self.store(b, moved, dimages, there)
@@ -219,7 +207,7 @@ class _Source(BlockSource):
                         b.store(self.load(b, dweights, row), cell)
                     with self._listed(b, listed, corner, lists) as (value, place):
                         for _, tap, cell in own:
-                            pixel = self.load(b, images, self._plus(b, place, tap))
+                            pixel = self.load(b, images, self.plus(b, place, tap))
                             b.store(b.call(self.fma, [value, pixel, b.load(cell)]), cell)
                     for row, _, cell in own:
                         self.store(b, b.load(cell), dweights, row)
@@ -281,7 +269,3 @@ class _Source(BlockSource):
         with self.loop(b, count) as item:
             value = self.in_every_lane(b, self.load(b, values, item, self.real))
             yield value, b.add(corner, self.load(b, numbers, item, self.integer))
-
-    def _plus(self, b: Any, offset: Any, more: int) -> Any:
-        """``offset`` and a constant."""
-        return b.add(offset, self.constant(more))

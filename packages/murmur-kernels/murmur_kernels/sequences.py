@@ -229,11 +229,9 @@ class ManualBackend(StagedBackend):
         left = list(self._layers)
         while left:
             name, _, shape = left[0]
-            block = None
-            if name not in self._half:
-                layers = [layer for _, layer, _ in left]
-                block = FusedBlock.beginning(layers, shape, later=bool(found))
-            if block is None:
+            layers = [layer for _, layer, _ in left]
+            block = FusedBlock.beginning(layers, shape, later=bool(found))
+            if block is None or name in self._half:
                 found.append(left.pop(0))
             else:
                 found.append((name, block, shape))
@@ -284,7 +282,8 @@ class ManualBackend(StagedBackend):
         for name, layer, _ in self._layers:
             if isinstance(layer, FusedBlock):
                 parameters = stages.affine(own, name)
-                calls.append(_block_stage(layer, parameters, parameters, batch, not calls).infer)
+                stage = PooledStage if calls else FusedStage
+                calls.append(stage(layer, parameters, parameters, batch).infer)
             elif isinstance(layer, nn.ReLU) and calls:
                 calls.append(torch.relu_)  # what it is given is read by nobody else
             elif isinstance(layer, nn.Linear | nn.Conv2d):
@@ -362,7 +361,8 @@ class ManualBackend(StagedBackend):
         name, layer, _ = self._layers[index]
         own = stages.affine(self._parameters, name)
         if isinstance(layer, FusedBlock):
-            return _block_stage(layer, own, moved, size[0], index == 0, out)
+            stage = PooledStage if index else FusedStage
+            return stage(layer, own, moved, size[0])
         if isinstance(layer, nn.Linear):
             if name in self._half:
                 return HalfLinearStage(own, moved, size[0], out)
@@ -377,20 +377,6 @@ class ManualBackend(StagedBackend):
             following = (size[0], *self._layers[index + 1][2])
             return HalfConvolutionStage(layer, own, moved, size, following)
         return stages.ConvolutionStage(layer, own, moved, index == 0)
-
-
-def _block_stage(
-    block: FusedBlock,
-    parameters: stages.Affine,
-    target: stages.Affine,
-    batch: int,
-    first: bool,
-    out: Tensor | None = None,
-) -> FusedStage | PooledStage:
-    """The stage of a block, which is another one where the images' gradient is needed."""
-    if first:
-        return FusedStage(block, parameters, target, batch)
-    return PooledStage(block, parameters, target, batch, out)
 
 
 def _reading(
